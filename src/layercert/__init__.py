@@ -1,0 +1,67 @@
+"""LayerCert: the exact distance from an input to the nearest point of another class, for ReLU networks in any l_p norm.
+
+import layercert as lc
+
+net = lc.load("model.onnx")
+result = lc.measure(net, x, norm="linf", domain=(0, 1))
+print(result)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from layercert.certificate.checker import check
+    from layercert.certificate.claim import Certificate, load_certificate
+    from layercert.errors import LayerCertError
+    from layercert.io import from_torch, load
+    from layercert.network import Network
+    from layercert.result import Result, Status, Verdict
+    from layercert.run import measure, verify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Certificate",
+    "LayerCertError",
+    "Network",
+    "Result",
+    "Status",
+    "Verdict",
+    "check",
+    "from_torch",
+    "load",
+    "load_certificate",
+    "measure",
+    "verify",
+]
+
+# Names are imported when first used, so that `import layercert` and the command line's --help stay fast.
+_HOME = {
+    "Certificate": "layercert.certificate.claim",
+    "check": "layercert.certificate.checker",
+    "load_certificate": "layercert.certificate.claim",
+    "LayerCertError": "layercert.errors",
+    "Network": "layercert.network",
+    "Result": "layercert.result",
+    "Status": "layercert.result",
+    "Verdict": "layercert.result",
+    "from_torch": "layercert.io",
+    "load": "layercert.io",
+    "measure": "layercert.run",
+    "verify": "layercert.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'layercert' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

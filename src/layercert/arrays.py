@@ -1,0 +1,22 @@
+"""Array types used everywhere: float64 vectors and matrices, int8 signs."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = NDArray[np.float64]
+Signs: TypeAlias = NDArray[np.int8]
+Mask: TypeAlias = NDArray[np.bool_]
+Indices: TypeAlias = NDArray[np.intp]
+
+#: Unit roundoff of float64: every rounded operation is exact up to a factor 1 + e, |e| <= EPS.
+EPS = float(np.finfo(np.float64).eps) / 2
+
+
+def gamma(operations: int) -> float:
+    """Bound of the relative error of a chain of rounded operations (Higham's gamma_k), itself rounded up."""
+    return 1.01 * operations * EPS / (1.0 - operations * EPS)

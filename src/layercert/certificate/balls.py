@@ -1,0 +1,176 @@
+"""The checker's arithmetic in balls (Arb, through python-flint): every number carries its own rigorous error.
+
+Slow, and the last word: no error analysis of ours is involved. The float arithmetic only suggests (multipliers of the
+cap, splits of a vector between ball and box); whatever it suggests, what is proved here is proved.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from layercert.arrays import Matrix, Vector
+from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters, upper_line
+from layercert.certificate.setting import Setting
+from layercert.certificate.support import lowest_point, unfilled
+from layercert.errors import MissingPackageError
+
+#: Bits of the ball arithmetic.
+PRECISION = 128
+
+
+class BallArithmetic:
+    """Lower bounds by backward passes, in ball arithmetic."""
+
+    name = f"ball arithmetic with {PRECISION} bits"
+
+    def __init__(self, setting: Setting) -> None:
+        try:
+            import flint
+        except ImportError:
+            raise MissingPackageError("python-flint", "checking a certificate in ball arithmetic", "exact") from None
+        flint.ctx.prec = PRECISION
+        self.flint: Any = flint
+        self.setting = setting
+        self.guide = FloatArithmetic(setting)
+        network = setting.network
+        self.W = [self._matrix(W) for W in network.weights]
+        self.b = [self._matrix(b[:, None]) for b in network.biases]
+        self.z0 = self.W[0] * self._matrix(setting.x[:, None]) + self.b[0]
+
+    def _matrix(self, A: Matrix) -> Any:
+        return self.flint.arb_mat([[self.flint.arb(float(v)) for v in row] for row in A])
+
+    def objective(self, C: Matrix, d: Vector, mu: Vector, bounds: Bounds, parameters: Parameters) -> tuple[Any, Any]:
+        """g (one row) and s as balls, with g.w + s <= mu.(C f(x + w) - d) on the node."""
+        row = self._matrix(mu[None]) * self._matrix(C)
+        A = row * self.W[-1]
+        c = row * self.b[-1] - self._matrix(mu[None]) * self._matrix(d[:, None])
+        if self.setting.network.L == 0:
+            return A, (c + A * self._matrix(self.setting.x[:, None]))[0, 0]
+        G, s = self._backward(A, [c[0, 0]], self.setting.network.L, bounds, parameters)
+        return G, s[0]
+
+    def excludes(self, g: Any, s: Any) -> bool:
+        return bool(s > self._fall(g, 0))
+
+    def tighten(self, bounds: Bounds, g: Any, s: Any) -> bool:
+        network = self.setting.network
+        for k in range(network.L):
+            free = np.flatnonzero((bounds.lo[k] < 0) & (bounds.hi[k] > 0))
+            if not len(free):
+                continue
+            W, b = network.weights[k][free], network.biases[k][free]
+            rows = self._matrix(np.concatenate([W, -W]))
+            if k == 0:
+                up = [self.z0[int(i), 0] for i in free]
+                G, c = rows, up + [-v for v in up]
+            else:
+                consts = [self.flint.arb(float(v)) for v in np.concatenate([b, -b])]
+                G, c = self._backward(rows, consts, k, bounds, None)
+            low = self._lowest(G, c, g, s)
+            m = len(free)
+            if not bounds.narrow(k, free, np.array(low[:m]), -np.array(low[m:])):
+                return False
+        return True
+
+    def _backward(self, A: Any, c: list[Any], depth: int, bounds: Bounds, parameters: Parameters | None) -> Any:
+        for k in range(depth - 1, -1, -1):
+            lo, hi, side = bounds.lo[k], bounds.hi[k], bounds.side(k)
+            on, off = bounds.on(k), bounds.off(k)
+            unstable = ~on & ~off
+            su, iu = upper_line(lo, hi, unstable)
+            self._check_lines(lo, hi, su, iu, unstable)
+            alpha = (hi > -lo).astype(np.float64) if parameters is None else parameters.alpha[k]
+            beta = np.zeros_like(lo) if parameters is None else parameters.beta[k]
+            S = self.flint.arb_mat(A.nrows(), A.ncols())
+            for i in range(A.nrows()):
+                for j in range(A.ncols()):
+                    value = self._slope(A[i, j], on[j], off[j], float(alpha[j]), float(su[j]))
+                    if unstable[j]:
+                        c[i] = c[i] + self._negative(A[i, j]) * float(iu[j])
+                    if beta[j] and side[j]:
+                        value = value - self.flint.arb(float(beta[j])) * float(side[j])
+                    S[i, j] = value
+            shift = S * (self.b[k] if k > 0 else self.z0)
+            c = [c[i] + shift[i, 0] for i in range(A.nrows())]
+            A = S * self.W[k]
+        return A, c
+
+    def _slope(self, a: Any, on: bool, off: bool, alpha: float, su: float) -> Any:
+        if on:
+            return a
+        if off:
+            return self.flint.arb(0)
+        # A ball that straddles zero takes both lines at once: its positive and its negative part.
+        return (a - self._negative(a)) * alpha + self._negative(a) * su
+
+    def _negative(self, a: Any) -> Any:
+        return (a - abs(a)) / 2
+
+    def _check_lines(self, lo: Vector, hi: Vector, su: Vector, iu: Vector, unstable: Any) -> None:
+        arb = self.flint.arb
+        for j in np.flatnonzero(unstable):
+            slope, lift = arb(float(su[j])), arb(float(iu[j]))
+            below_zero = slope * float(lo[j]) + lift < 0
+            below_end = slope * float(hi[j]) + lift < arb(float(hi[j]))
+            if below_zero or below_end:
+                raise ArithmeticError("an upper line does not lie above the ReLU")
+
+    def _fall(self, G: Any, i: int) -> Any:
+        """max -g.w over the ball and box for row i, as a ball whose upper end is valid."""
+        arb, setting = self.flint.arb, self.setting
+        n = G.ncols()
+        g = np.array([[float(G[i, j].mid()) for j in range(n)]])
+        down, up = setting.room
+        keep = np.abs(g) if setting.domain is None else unfilled(setting, g, lowest_point(setting, g))
+        total, powers, top = arb(0), arb(0), arb(0)
+        q = setting.q
+        for j in range(n):
+            size = abs(G[i, j])
+            part = arb(float(keep[0, j])) if setting.domain is not None else size
+            over = size - part
+            either_way = G[i, j].contains(0)
+            room = max(down[j], up[j]) if either_way else (down[j] if g[0, j] > 0 else up[j])
+            if setting.domain is not None and not over <= 0:
+                total += abs(over) * float(room)
+            if q == 1.0:
+                powers += part
+            elif math.isinf(q):
+                top = top.max(part)
+            elif part > 0:
+                powers += part ** arb(q)
+            elif not part.is_zero():
+                powers += part.abs_upper() ** arb(q)
+        if q == 1.0:
+            length = powers
+        elif math.isinf(q):
+            length = top
+        else:
+            length = powers ** (1 / arb(q)) if powers > 0 else arb(0)
+        return total + length * setting.r
+
+    def _lowest(self, G: Any, c: list[Any], g: Any, s: Any) -> list[float]:
+        """Lower bounds of the rows on the cap, rounded down to floats."""
+        m, n = G.nrows(), G.ncols()
+        lam = np.zeros(m)
+        if g is not None:
+            rows = np.array([[float(G[i, j].mid()) for j in range(n)] for i in range(m)])
+            halfspace = np.array([float(g[0, j].mid()) for j in range(n)])
+            if halfspace.any():
+                lam = self.guide.lowest(rows, halfspace, float(s.mid()))[1]
+        out = []
+        for i in range(m):
+            value = c[i] - self._fall(G, i)
+            if lam[i] > 0:
+                H = self.flint.arb_mat([[G[i, j] + g[0, j] * float(lam[i]) for j in range(n)]])
+                value = value.max(c[i] + s * float(lam[i]) - self._fall(H, 0))
+            out.append(_down(value))
+        return out
+
+
+def _down(a: Any) -> float:
+    """A float below the whole ball."""
+    return float(np.nextafter(float(a.lower()), -np.inf))

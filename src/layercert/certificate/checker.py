@@ -1,0 +1,273 @@
+"""The checker: validates a certificate's trees and re-proves every leaf. It imports neither search nor solver.
+
+A node stands for the unsafe points of one clause, within the radius and inside the domain, whose split neurons have
+the node's phases. A split's two children cover it, since a neuron is on or off (both at zero). At a node the parameters
+give a halfspace g.w + s <= 0 that holds for all these points; if it misses the ball, there are none. Otherwise the
+halfspace may tighten the bounds of the free neurons, for the node and all below it. A leaf must end without points.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from layercert.arrays import Indices, Matrix, Vector
+from layercert.certificate.claim import Certificate, Tree
+from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters
+from layercert.certificate.setting import Setting
+from layercert.errors import LayerCertError
+from layercert.network import Network
+from layercert.norms import Norm
+from layercert.problem import Clause, Problem
+
+#: More rounds of tightening than this are not useful; a file that asks for them is refused.
+MOST_ROUNDS = 8
+
+
+class Arithmetic(Protocol):
+    """What the proof needs: linear bounds on a node, and tightened bounds on the cap they leave."""
+
+    @property
+    def name(self) -> str: ...
+
+    def objective(
+        self, C: Matrix, d: Vector, mu: Vector, bounds: Bounds, parameters: Parameters
+    ) -> tuple[Any, Any]: ...
+
+    def excludes(self, g: Any, s: Any) -> bool: ...
+
+    def tighten(self, bounds: Bounds, g: Any, s: Any) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of a check; `lower` is what was proved (0 when the proof fails)."""
+
+    ok: bool
+    lower: float
+    upper: float
+    leaves: int
+    sentence: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return self.sentence if self.ok else f"NOT PROVED: {self.reason}"
+
+
+class Rejected(LayerCertError):  # noqa: N818 - a verdict, not a mistake of the program
+    """The certificate does not prove its claim; the message says where."""
+
+
+def check(network: Network, certificate: Certificate, exact: bool = False) -> Report:
+    """Re-prove a certificate for a network, in outward-rounded floats or, with exact=True, in ball arithmetic."""
+    try:
+        problem = _claim(network, certificate)
+        setting = Setting(network, certificate.x, certificate.p, certificate.radius, certificate.domain)
+        arithmetic = _arithmetic(setting, exact)
+        leaves = 0
+        if certificate.radius > 0:
+            with np.errstate(all="ignore"):
+                leaves = _prove(arithmetic, setting, certificate)
+        if certificate.witness is not None:
+            _check_witness(problem, certificate)
+    except Rejected as error:
+        return Report(False, 0.0, math.inf, 0, "", str(error))
+    return Report(True, certificate.radius, certificate.upper, leaves, _sentence(certificate, leaves, arithmetic.name))
+
+
+def _arithmetic(setting: Setting, exact: bool) -> Arithmetic:
+    if not exact:
+        return FloatArithmetic(setting)
+    from layercert.certificate.balls import BallArithmetic
+
+    return BallArithmetic(setting)
+
+
+def _claim(network: Network, certificate: Certificate) -> Problem:
+    """The claim itself must make sense and be about this network."""
+    if certificate.network != network.sha256:
+        raise Rejected("the certificate is about another network: the SHA-256 of the weights differs")
+    x = certificate.x
+    if x.shape != (network.inputs,) or not np.isfinite(x).all():
+        raise Rejected(f"x must be {network.inputs} finite numbers")
+    if not certificate.p >= 1:
+        raise Rejected(f"p = {certificate.p} is not a norm")
+    if not (0 <= certificate.radius < math.inf):
+        raise Rejected(f"the radius {certificate.radius} is not a finite number >= 0")
+    if certificate.domain is not None:
+        low, high = certificate.domain
+        if low.shape != x.shape or high.shape != x.shape or not ((low <= x) & (x <= high)).all():
+            raise Rejected("the domain does not fit x")
+    if not certificate.clauses or len(certificate.clauses) != len(certificate.trees):
+        raise Rejected("every clause needs a tree")
+    clauses = []
+    for C, d, target in certificate.clauses:
+        if C.shape != (len(d), network.classes) or not len(d) or not (np.isfinite(C).all() and np.isfinite(d).all()):
+            raise Rejected("a clause does not fit the network's outputs")
+        clauses.append(Clause(C, d, target))
+    if certificate.label is not None:
+        _check_robustness(network, certificate)
+    return Problem(
+        network, x, tuple(clauses), Norm(certificate.p), certificate.radius, certificate.domain, certificate.label
+    )
+
+
+def _check_robustness(network: Network, certificate: Certificate) -> None:
+    """A claim about a label must cover every other class: f_y - f_j <= 0 for each j."""
+    y = certificate.label
+    assert y is not None
+    if not 0 <= y < network.classes:
+        raise Rejected(f"label {y} is out of range")
+    wanted = set(range(network.classes)) - {y}
+    for C, d, target in certificate.clauses:
+        row = np.zeros((1, network.classes))
+        if target is None or not 0 <= target < network.classes or target == y:
+            raise Rejected("a clause of a robustness claim names no other class")
+        row[0, y], row[0, target] = 1.0, -1.0
+        if C.shape != row.shape or (row != C).any() or d.any():
+            raise Rejected(f"the clause of class {target} is not f_{y} - f_{target} <= 0")
+        wanted.discard(target)
+    if wanted:
+        raise Rejected(f"nothing is said about class {min(wanted)}")
+
+
+def _prove(arithmetic: Arithmetic, setting: Setting, certificate: Certificate) -> int:
+    """Prove every tree; returns the number of leaves."""
+    network = setting.network
+    start = Bounds(
+        [np.zeros(n) for n in network.widths],
+        [-T.copy() for T in setting.T[: network.L]],
+        [T.copy() for T in setting.T[: network.L]],
+    )
+    if not all(np.isfinite(T).all() for T in setting.T):
+        raise Rejected("the network's values overflow on this ball")
+    arithmetic.tighten(start, None, 0.0)
+    leaves = 0
+    for (C, d, _), tree in zip(certificate.clauses, certificate.trees, strict=True):
+        _check_shape(network, tree, len(d))
+        leaves += _prove_tree(arithmetic, network, start, C, d, tree)
+    return leaves
+
+
+def _check_shape(network: Network, tree: Tree, rows: int) -> None:
+    nodes = len(tree.layer) if tree.layer.ndim == 1 else 0
+    columns = {"neuron": (), "rounds": (), "alpha": (network.neurons,), "beta": (network.neurons,), "mu": (rows,)}
+    if nodes == 0 or any(getattr(tree, name).shape != (nodes, *rest) for name, rest in columns.items()):
+        raise Rejected("a tree's arrays do not fit each other or the network")
+    if any(array.dtype.kind not in "iu" for array in (tree.layer, tree.neuron, tree.rounds)):
+        raise Rejected("splits must be whole numbers")
+    if any(array.dtype.kind != "f" for array in (tree.alpha, tree.beta, tree.mu)):
+        raise Rejected("multipliers must be floating-point numbers")
+    if not ((tree.alpha >= 0) & (tree.alpha <= 1)).all():
+        raise Rejected("a slope alpha is outside [0, 1]")
+    if not ((tree.beta >= 0) & np.isfinite(tree.beta)).all() or not ((tree.mu >= 0) & np.isfinite(tree.mu)).all():
+        raise Rejected("a multiplier is negative or not finite")
+    if not ((tree.rounds >= 0) & (tree.rounds <= MOST_ROUNDS)).all():
+        raise Rejected(f"a node asks for more than {MOST_ROUNDS} rounds")
+
+
+def _prove_tree(arithmetic: Arithmetic, network: Network, start: Bounds, C: Matrix, d: Vector, tree: Tree) -> int:
+    """Walk the nodes in preorder with a stack of open subtrees."""
+    ends = np.cumsum([0, *network.widths])
+    stack: list[Bounds | None] = [start.copy()]  # None: a subtree known to be empty, whose nodes need no proof
+    leaves = 0
+    for node in range(len(tree.layer)):
+        if not stack:
+            raise Rejected(f"the tree is complete before node {node}: superfluous nodes")
+        bounds = stack.pop()
+        layer, neuron = int(tree.layer[node]), int(tree.neuron[node])
+        if bounds is not None and _is_empty(arithmetic, ends, bounds, C, d, tree, node):
+            bounds = None
+        if layer == 0:
+            if bounds is not None:
+                raise Rejected(f"leaf {node} is not proved: unsafe points are not excluded there")
+            leaves += 1
+            continue
+        if not 1 <= layer <= network.L or not 0 <= neuron < network.widths[layer - 1]:
+            raise Rejected(f"node {node} splits neuron {neuron} of layer {layer}, which does not exist")
+        if bounds is None:
+            stack += [None, None]
+            continue
+        if bounds.phase[layer - 1][neuron] != 0:
+            raise Rejected(f"node {node} splits neuron {neuron} of layer {layer} a second time")
+        stack += [child_of(bounds, layer - 1, neuron, -1.0), child_of(bounds, layer - 1, neuron, 1.0)]
+    if stack:
+        raise Rejected(f"the tree ends with {len(stack)} subtrees missing")
+    return leaves
+
+
+def child_of(bounds: Bounds, k: int, neuron: int, phase: float) -> Bounds | None:
+    child = bounds.copy()
+    child.phase[k][neuron] = phase
+    if phase > 0:
+        child.lo[k][neuron] = max(child.lo[k][neuron], 0.0)
+    else:
+        child.hi[k][neuron] = min(child.hi[k][neuron], 0.0)
+    return child if child.lo[k][neuron] <= child.hi[k][neuron] else None
+
+
+def _is_empty(
+    arithmetic: Arithmetic, ends: Indices, bounds: Bounds, C: Matrix, d: Vector, tree: Tree, node: int
+) -> bool:
+    """Does the node's own halfspace exclude it, perhaps after tightening? Tightened bounds stay in `bounds`."""
+    parameters = Parameters(by_layer(tree.alpha[node], ends), by_layer(tree.beta[node], ends))
+    mu = tree.mu[node].astype(np.float64)
+    rounds = int(tree.rounds[node])
+    if rounds == 0 and tree.layer[node] != 0:
+        return False  # a split needs no proof of its own
+    return rounds_to_empty(arithmetic, bounds, C, d, mu, parameters, rounds) is not None
+
+
+def rounds_to_empty(
+    arithmetic: Arithmetic, bounds: Bounds, C: Matrix, d: Vector, mu: Vector, parameters: Parameters, most: int
+) -> int | None:
+    """After how many rounds of tightening does the node's own halfspace exclude it? None: not after `most`.
+
+    The tightened bounds stay in `bounds`.
+    """
+    for used in range(most + 1):
+        g, s = arithmetic.objective(C, d, mu, bounds, parameters)
+        if arithmetic.excludes(g, s):
+            return used
+        if used < most and not arithmetic.tighten(bounds, g, s):
+            return used + 1
+    return None
+
+
+def by_layer(values: Any, ends: Indices) -> list[Vector]:
+    v = np.asarray(values, dtype=np.float64)
+    return [v[ends[k] : ends[k + 1]] for k in range(len(ends) - 1)]
+
+
+def _check_witness(problem: Problem, certificate: Certificate) -> None:
+    v = certificate.witness
+    assert v is not None
+    if v.shape != problem.x.shape or not np.isfinite(v).all():
+        raise Rejected("the witness does not fit the input")
+    if problem.domain is not None and not ((problem.domain[0] <= v) & (v <= problem.domain[1])).all():
+        raise Rejected("the witness is outside the domain")
+    if not problem.is_unsafe(v):
+        raise Rejected("the witness is not unsafe")
+    if problem.distance(v) > certificate.upper * (1 + 1e-12):
+        raise Rejected(f"the witness is farther than the claimed {certificate.upper}")
+
+
+def _sentence(certificate: Certificate, leaves: int, arithmetic: str) -> str:
+    """What was proved, in one sentence a reviewer can quote."""
+    norm = Norm(certificate.p).name
+    where = "" if certificate.domain is None else " inside the domain"
+    if certificate.label is None:
+        claim = f"no point within {norm} distance {certificate.radius:.9g} of x{where} has an unsafe output"
+    else:
+        claim = (
+            f"every point within {norm} distance {certificate.radius:.9g} of x{where} "
+            f"is given class {certificate.label}"
+        )
+    text = f"Proved for the network with SHA-256 {certificate.network[:16]}...: {claim}"
+    if certificate.witness is not None:
+        what = "an unsafe point" if certificate.label is None else "a point that is not"
+        text += f", and {what} lies at distance {certificate.upper:.9g}"
+    return f"{text} ({leaves} leaves, {arithmetic})."

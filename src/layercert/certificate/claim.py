@@ -1,0 +1,207 @@
+"""What a certificate says: a claim, the trees that prove it, and the file they are kept in (docs/certificates.md).
+
+A tree belongs to one clause. Its nodes are stored in preorder: a node splits one neuron (first subtree: on, second:
+off) or is a leaf. Every node carries slopes alpha for all neurons, multipliers beta for those whose side is known and
+weights mu for the clause's rows: any values in range are sound, so they may be rounded at will. `rounds` says how often
+a node's own halfspace is used to tighten the bounds that it (and its subtree) goes on with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layercert.arrays import Matrix, Vector
+from layercert.errors import InputError
+
+VERSION = 1
+#: Files that would unpack to more than this are refused unread.
+LARGEST = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The proof that one clause holds nowhere within the radius; nodes in preorder."""
+
+    layer: NDArray[np.int32]  # 1..L for a split, 0 for a leaf
+    neuron: NDArray[np.int32]
+    rounds: NDArray[np.int32]
+    alpha: NDArray[np.floating[Any]]  # nodes x neurons
+    beta: NDArray[np.floating[Any]]  # nodes x neurons
+    mu: NDArray[np.floating[Any]]  # nodes x rows of the clause
+
+    @property
+    def leaves(self) -> int:
+        return int((self.layer == 0).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """No point of the domain within `radius` of x is unsafe; the witness is one that is, at distance `upper`."""
+
+    network: str  # SHA-256 of the weights
+    x: Vector
+    p: float
+    domain: tuple[Vector, Vector] | None
+    label: int | None
+    clauses: tuple[tuple[Matrix, Vector, int | None], ...]  # C, d, target
+    radius: float
+    witness: Vector | None
+    upper: float
+    trees: tuple[Tree, ...]
+
+    @property
+    def leaves(self) -> int:
+        return sum(tree.leaves for tree in self.trees)
+
+    def save(self, path: str | Path) -> None:
+        """Write the certificate as one compressed .npz file; no pickle inside."""
+        arrays: dict[str, Any] = {"x": self.x}
+        if self.domain is not None:
+            arrays["low"], arrays["high"] = self.domain
+        if self.witness is not None:
+            arrays["witness"] = self.witness
+        for i, (C, d, _) in enumerate(self.clauses):
+            arrays[f"C{i}"], arrays[f"d{i}"] = C, d
+        for i, tree in enumerate(self.trees):
+            for name in _TREE:
+                arrays[f"{name}{i}"] = getattr(tree, name)
+        header = {
+            "format": "layercert certificate",
+            "version": VERSION,
+            "network": self.network,
+            "x_sha256": sha256(self.x),
+            "p": "inf" if math.isinf(self.p) else self.p,
+            "label": self.label,
+            "targets": [target for _, _, target in self.clauses],
+            "radius": self.radius,
+            "upper": None if math.isinf(self.upper) else self.upper,
+            "leaves": self.leaves,
+        }
+        arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        target = Path(path)
+        try:
+            with target.open("wb") as file:
+                np.savez_compressed(file, **arrays)
+        except OSError as error:
+            raise InputError(f"cannot write the certificate to '{target}': {error.strerror or error}") from None
+
+
+#: What reading a damaged or hostile file may raise.
+_DAMAGE = (
+    KeyError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    EOFError,
+    OSError,
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    RecursionError,
+    MemoryError,
+    AttributeError,
+)
+
+_TREE = ("layer", "neuron", "rounds", "alpha", "beta", "mu")
+
+
+def sha256(x: Vector) -> str:
+    return hashlib.sha256(np.ascontiguousarray(x, dtype="<f8").tobytes()).hexdigest()
+
+
+def load_certificate(path: str | Path) -> Certificate:
+    """Read a certificate file; whatever is wrong with it is an InputError, never a crash or a huge allocation."""
+    source = Path(path)
+    if not source.is_file():
+        raise InputError(f"no certificate at '{source}'")
+    try:
+        arrays = _read(source)
+        return _assemble(arrays)
+    except _DAMAGE as error:
+        if isinstance(error, InputError):
+            raise
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"'{source}' is not a readable LayerCert certificate: {reason}") from None
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if sum(m.file_size for m in members) > LARGEST:
+            raise ValueError(f"it would unpack to more than {LARGEST >> 20} MiB")
+        for member in members:
+            with archive.open(member) as file:
+                # never more than announced: a lying size must not unpack without end
+                data = file.read(member.file_size + 1)
+            if len(data) != member.file_size:
+                raise ValueError(f"member {member.filename} is damaged")
+            arrays[member.filename.removesuffix(".npy")] = _array(data)
+    return arrays
+
+
+def _array(data: bytes) -> NDArray[Any]:
+    """One .npy member, its announced shape checked against its size before anything is allocated."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"array format {version} is not used by certificates")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype.hasobject or dtype.kind not in "fiu" or fortran:
+        raise ValueError(f"an array of type {dtype} does not belong in a certificate")
+    if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
+        raise ValueError("an array's size differs from its header")
+    return np.frombuffer(data, dtype=dtype, offset=file.tell()).reshape(shape)
+
+
+def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
+    header = json.loads(arrays["header"].tobytes().decode())
+    if not isinstance(header, dict) or header.get("format") != "layercert certificate":
+        raise ValueError("the header is not that of a certificate")
+    if header["version"] != VERSION:
+        raise ValueError(f"it has version {header['version']}, this program reads version {VERSION}")
+    x = _vector(arrays["x"])
+    if header["x_sha256"] != sha256(x):
+        raise ValueError("x does not match its hash")
+    targets = header["targets"]
+    clauses = []
+    trees = []
+    for i, target in enumerate(targets):
+        C = np.asarray(arrays[f"C{i}"], dtype=np.float64)
+        d = _vector(arrays[f"d{i}"])
+        if C.ndim != 2 or len(C) != len(d):
+            raise ValueError(f"clause {i} has {C.shape} coefficients for {d.shape} right-hand sides")
+        clauses.append((C, d, None if target is None else int(target)))
+        trees.append(Tree(*(arrays[f"{name}{i}"] for name in _TREE)))
+    domain = (_vector(arrays["low"]), _vector(arrays["high"])) if "low" in arrays else None
+    label = header["label"]
+    return Certificate(
+        network=str(header["network"]),
+        x=x,
+        p=float(header["p"]),
+        domain=domain,
+        label=None if label is None else int(label),
+        clauses=tuple(clauses),
+        radius=float(header["radius"]),
+        witness=_vector(arrays["witness"]) if "witness" in arrays else None,
+        upper=math.inf if header["upper"] is None else float(header["upper"]),
+        trees=tuple(trees),
+    )
+
+
+def _vector(array: NDArray[Any]) -> Vector:
+    v = np.asarray(array, dtype=np.float64)
+    if v.ndim != 1:
+        raise ValueError(f"expected a vector, got shape {v.shape}")
+    return v

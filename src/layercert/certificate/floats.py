@@ -1,0 +1,151 @@
+"""The checker's arithmetic in float64: linear bounds of a network with a proven bound of every rounding error.
+
+A backward pass is taken at its word: the computed vectors are exact numbers, and each step's inequality holds up to
+what that step rounded. At layer k, with |z| <= T_k: the slopes round by 3u(|A| + beta), the product with W by
+gamma |S||W| (which meets x^{k-1} <= T_{k-1}, together at most T_k), the constant by gamma times its terms. In all, a
+pass is wrong by at most 6 gamma sum_k (|A_k| + beta_k).T_k plus the roundings in the row it starts from and in the
+first layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
+from layercert.certificate.setting import Setting, dual_norm
+from layercert.certificate.support import fall
+
+
+@dataclass(eq=False)
+class Bounds:
+    """Phases (+1, -1, 0 = free) and bounds of every neuron, a list over the layers."""
+
+    phase: list[Vector]
+    lo: list[Vector]
+    hi: list[Vector]
+
+    def copy(self) -> Bounds:
+        return Bounds([a.copy() for a in self.phase], [a.copy() for a in self.lo], [a.copy() for a in self.hi])
+
+    def on(self, k: int) -> Mask:
+        return np.asarray((self.phase[k] > 0) | ((self.phase[k] == 0) & (self.lo[k] >= 0)))
+
+    def off(self, k: int) -> Mask:
+        return np.asarray(~self.on(k) & ((self.phase[k] < 0) | (self.hi[k] <= 0)))
+
+    def side(self, k: int) -> Vector:
+        """+1 where a neuron is known to be on, -1 where off, 0 where neither: s*z >= 0 holds on the whole node."""
+        return np.where(self.on(k), 1.0, np.where(self.off(k), -1.0, 0.0))
+
+    def narrow(self, k: int, index: Indices, lo: Vector, hi: Vector) -> bool:
+        """Keep the better of old and new; False when a neuron has no value left."""
+        self.lo[k][index] = np.maximum(self.lo[k][index], lo)
+        self.hi[k][index] = np.minimum(self.hi[k][index], hi)
+        return bool((self.lo[k] <= self.hi[k]).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """alpha and beta of one node, a list over the layers."""
+
+    alpha: list[Vector]
+    beta: list[Vector]
+
+
+def upper_line(lo: Vector, hi: Vector, unstable: Mask) -> tuple[Vector, Vector]:
+    """su, iu with su*z + iu >= relu(z) on [lo, hi], exactly: the line is lifted above both ends."""
+    width = np.where(unstable, hi - lo, 1.0)
+    su = np.where(unstable, np.minimum(hi / width, 1.0), 0.0)
+    iu = np.where(unstable, np.maximum(-su * lo, (1.0 - su) * hi) * (1.0 + 1e-15), 0.0)
+    return su, iu
+
+
+class FloatArithmetic:
+    """Lower bounds by backward passes, rounded down."""
+
+    name = "outward-rounded float64 arithmetic"
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+
+    def backward(
+        self, A: Matrix, c: Vector, error: Vector, depth: int, bounds: Bounds, parameters: Parameters | None
+    ) -> tuple[Matrix, Vector]:
+        """G, s with G w + s <= A x^depth + c on the node; `error` is what the given rows are wrong by.
+
+        Without parameters: CROWN's slopes and no multipliers. depth counts layers from 1.
+        """
+        setting = self.setting
+        network = setting.network
+        for k in range(depth - 1, -1, -1):
+            lo, hi = bounds.lo[k], bounds.hi[k]
+            on, off = bounds.on(k), bounds.off(k)
+            unstable = ~on & ~off
+            su, iu = upper_line(lo, hi, unstable)
+            alpha = (hi > -lo).astype(np.float64) if parameters is None else parameters.alpha[k]
+            up, down = np.maximum(A, 0.0), np.minimum(A, 0.0)
+            S = np.where(unstable, up * alpha + down * su, np.where(on, A, 0.0))
+            weight = np.abs(A)
+            if parameters is not None:
+                S = S - parameters.beta[k] * bounds.side(k)
+                weight = weight + parameters.beta[k]
+            error = error + 6.0 * setting.noise * (weight @ setting.T[k])
+            c = c + down @ iu + S @ (network.biases[k] if k > 0 else setting.z0)
+            if k > 0:
+                A = S @ network.weights[k]
+        G = S @ network.weights[0]
+        error = error + setting.noise * setting.r * (np.abs(S) @ setting.row_sizes)
+        return G, c - 1.01 * error
+
+    def objective(
+        self, C: Matrix, d: Vector, mu: Vector, bounds: Bounds, parameters: Parameters
+    ) -> tuple[Vector, float]:
+        """g, s with g.w + s <= mu.(C f(x + w) - d) on the node: unsafe points have g.w + s <= 0."""
+        network, noise = self.setting.network, self.setting.noise
+        A = (mu @ C) @ network.weights[-1]
+        c = mu @ (C @ network.biases[-1] - d)
+        size = mu @ np.abs(C)
+        T = self.setting.T[-2] if network.L else np.abs(self.setting.x)
+        error = 4.0 * noise * (size @ (np.abs(network.weights[-1]) @ T + np.abs(network.biases[-1])) + mu @ np.abs(d))
+        if network.L == 0:
+            s = c + float(A @ self.setting.x) - 1.01 * error
+            return A, float(s - noise * self.setting.r * float(dual_norm(A, self.setting.q)))
+        G, s = self.backward(A[None], np.array([c]), np.array([error]), network.L, bounds, parameters)
+        return G[0], float(s[0])
+
+    def excludes(self, g: Vector, s: float) -> bool:
+        """Is g.w + s > 0 on the whole ball and box?"""
+        return s > float(fall(self.setting, g[None])[0])
+
+    def tighten(self, bounds: Bounds, g: Vector | None, s: float) -> bool:
+        """Bounds of the unstable neurons on the cap g.w + s <= 0 of the ball; False when the node turns out empty."""
+        network, setting = self.setting.network, self.setting
+        for k in range(network.L):
+            free = np.flatnonzero((bounds.lo[k] < 0) & (bounds.hi[k] > 0))
+            if not len(free):
+                continue
+            W, b = network.weights[k][free], network.biases[k][free]
+            if k == 0:
+                error = setting.noise * setting.T[0][free]
+                G, c = np.concatenate([W, -W]), np.concatenate([setting.z0[free], -setting.z0[free]])
+                c = c - np.concatenate([error, error])
+            else:
+                rows, consts = np.concatenate([W, -W]), np.concatenate([b, -b])
+                G, c = self.backward(rows, consts, setting.noise * np.abs(consts), k, bounds, None)
+            low = c + self.lowest(G, g, s)[0]
+            low = low - gamma(4) * np.abs(low)
+            m = len(free)
+            if not bounds.narrow(k, free, low[:m], -low[m:]):
+                return False
+        return True
+
+    def lowest(self, G: Matrix, g: Vector | None, s: float) -> tuple[Vector, Vector]:
+        """Lower bounds of G w on the cap g.w + s <= 0 of ball and box, and the multipliers of the cap."""
+        from layercert.certificate.cap import lowest_on_cap
+
+        down, up = self.setting.room
+        cap = np.zeros(0) if g is None else g
+        low, lam = lowest_on_cap(np.ascontiguousarray(G), cap, s, self.setting.r, self.setting.q, down, up)
+        return low, lam

@@ -1,0 +1,80 @@
+"""The ball in which a certificate is checked, and the sizes that bound all rounding errors of the float checker.
+
+T_k bounds |z^k| (and so relu(z^k)) on the ball: T_1 = |W^0||x| + |b^0| + r ||W^0||_q row by row, and
+T_{k+1} = |W^k| T_k + |b^k|.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from layercert.arrays import Matrix, Vector, gamma
+from layercert.network import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A network on the ball ||w||_p <= r around x, inside a box."""
+
+    network: Network
+    x: Vector
+    p: float
+    r: float
+    domain: tuple[Vector, Vector] | None
+
+    @property
+    def q(self) -> float:
+        if self.p == 1.0:
+            return math.inf
+        return 1.0 if math.isinf(self.p) else self.p / (self.p - 1.0)
+
+    @cached_property
+    def room(self) -> tuple[Vector, Vector]:
+        """How far each coordinate may fall and rise: the box and the ball, rounded up."""
+        n = self.network.inputs
+        if self.domain is None:
+            return np.full(n, self.r), np.full(n, self.r)
+        low, high = self.domain
+        down = np.where(low == self.x, 0.0, np.nextafter(self.x - low, np.inf))
+        up = np.where(high == self.x, 0.0, np.nextafter(high - self.x, np.inf))
+        return np.minimum(down, self.r), np.minimum(up, self.r)
+
+    @cached_property
+    def z0(self) -> Vector:
+        """z^1 at x, rounded; its error is at most gamma * T_1."""
+        return np.asarray(self.network.weights[0] @ self.x + self.network.biases[0])
+
+    @cached_property
+    def row_sizes(self) -> Vector:
+        """||W^0_i||_q, rounded up."""
+        return dual_norm(self.network.weights[0], self.q) * (1.0 + gamma(2 * self.network.inputs + 64))
+
+    @cached_property
+    def T(self) -> tuple[Vector, ...]:
+        weights, biases = self.network.weights, self.network.biases
+        size = np.abs(weights[0]) @ np.abs(self.x) + np.abs(biases[0]) + self.r * self.row_sizes
+        sizes = [size * (1.0 + self.noise)]
+        for W, b in zip(weights[1:], biases[1:], strict=True):
+            sizes.append((np.abs(W) @ sizes[-1] + np.abs(b)) * (1.0 + self.noise))
+        return tuple(sizes)
+
+    @cached_property
+    def noise(self) -> float:
+        """gamma of the longest chain of roundings in one backward pass."""
+        return gamma(4 * (self.network.inputs + self.network.neurons + self.network.classes) + 256)
+
+
+def dual_norm(G: Matrix, q: float) -> Vector:
+    """||g||_q along the last axis, scaled against overflow; accurate to a few roundings an entry."""
+    size = np.abs(G)
+    if q == 1.0:
+        return np.asarray(size.sum(axis=-1))
+    top = size.max(axis=-1, initial=0.0)
+    if math.isinf(q):
+        return np.asarray(top)
+    scaled = size / np.where(top > 0, top, 1.0)[..., None]
+    return np.asarray((scaled**q).sum(axis=-1) ** (1.0 / q) * top)

@@ -1,0 +1,133 @@
+"""The command line: measure, verify, demo. It parses, calls the library, and prints; it has no logic of its own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from layercert import __version__
+from layercert.cli.options import add_batch, add_explore, add_report
+from layercert.errors import LayerCertError
+
+#: Exit codes: all decided; bad usage or input; something stayed undecided.
+OK, BAD, OPEN = 0, 2, 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if not hasattr(args, "run"):
+        parser.print_help()
+        return OK
+    try:
+        return int(args.run(args))
+    except LayerCertError as error:
+        print(f"layercert: error: {error}", file=sys.stderr)
+        return BAD
+    except KeyboardInterrupt:
+        print("layercert: interrupted", file=sys.stderr)
+        return OPEN
+    except BrokenPipeError:  # the reader of a pipe went away; nothing to tell it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="layercert",
+        description="Exact distance from an input to the nearest point of another class, for ReLU networks.",
+    )
+    parser.add_argument("--version", action="version", version=f"layercert {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+
+    measure = commands.add_parser("measure", help="exact distance to the nearest point of another class")
+    _common(measure)
+    measure.add_argument("--radius", type=float, help="look no farther than this; 'robust' if nothing is within it")
+    measure.set_defaults(run=_run_measure)
+
+    verify = commands.add_parser("verify", help="is every point within a radius of the same class?")
+    _common(verify)
+    verify.add_argument("--radius", type=float, required=True, help="the radius to verify")
+    verify.set_defaults(run=_run_verify)
+
+    add_batch(commands).set_defaults(run=_run_batch)
+    add_report(commands).set_defaults(run=_run_report)
+    add_explore(commands).set_defaults(run=_run_explore)
+
+    check = commands.add_parser("check", help="re-prove a certificate, with neither search nor solver")
+    check.add_argument("certificate", help="the certificate file")
+    check.add_argument("model", help="the network it is about: .onnx, .npz, or the name of a shipped one")
+    check.add_argument("--exact", action="store_true", help="in ball arithmetic (slow; needs the extra 'exact')")
+    check.set_defaults(run=_run_check)
+
+    demo = commands.add_parser("demo", help="measure ten shipped digits on a shipped network, with a report")
+    demo.add_argument("--inputs", type=int, default=10, help="how many of the 100 digits (default 10)")
+    demo.add_argument("--out", default="demo-report", help="folder for the report (default demo-report)")
+    demo.set_defaults(run=_run_demo)
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="a .onnx or .npz network, or the name of a shipped one")
+    parser.add_argument("--input", required=True, metavar="FILE", help=".npz with X (and labels y), .npy, or 'digits'")
+    parser.add_argument("--index", help="which inputs of the file: 7, 0:10, 3,5,8 (default: all)")
+    parser.add_argument("--norm", default="linf", help="l1, l2, linf or a number p >= 1 (default linf)")
+    parser.add_argument("--label", type=int, help="the true class (default: y of the file, else the network's own)")
+    parser.add_argument(
+        "--domain", nargs=2, type=float, metavar=("LOW", "HIGH"), help="allowed range of every input, e.g. 0 1"
+    )
+    parser.add_argument("--method", default="adaptive", help="search method (default adaptive)")
+    parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="for each input (default: none)")
+    parser.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
+    parser.add_argument(
+        "--certificate", metavar="FILE", help="write the proof here ('{}' stands for the input's number)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _run_check(args: argparse.Namespace) -> int:
+    from layercert.cli.check import run_check
+
+    return run_check(args)
+
+
+# The commands live in their own module, imported only when one of them runs: --help must not wait for numpy.
+
+
+def _run_measure(args: argparse.Namespace) -> int:
+    from layercert.cli.commands import run_measure
+
+    return run_measure(args)
+
+
+def _run_verify(args: argparse.Namespace) -> int:
+    from layercert.cli.commands import run_verify
+
+    return run_verify(args)
+
+
+def _run_batch(args: argparse.Namespace) -> int:
+    from layercert.cli.batch import run
+
+    return run(args)
+
+
+def _run_report(args: argparse.Namespace) -> int:
+    from layercert.cli.report import run
+
+    return run(args)
+
+
+def _run_explore(args: argparse.Namespace) -> int:
+    from layercert.cli.explore import run
+
+    return run(args)
+
+
+def _run_demo(args: argparse.Namespace) -> int:
+    from layercert.cli.commands import run_demo
+
+    return run_demo(args)

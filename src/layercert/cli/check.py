@@ -1,0 +1,20 @@
+"""layercert check: re-prove a certificate and say what was proved in one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from layercert import shipped
+from layercert.certificate.checker import check
+from layercert.certificate.claim import load_certificate
+from layercert.io import load
+
+#: Exit code of a certificate that does not prove its claim.
+NOT_PROVED = 1
+
+
+def run_check(args: argparse.Namespace) -> int:
+    report = check(load(shipped.path(args.model)), load_certificate(args.certificate), args.exact)
+    print(report, file=sys.stdout if report.ok else sys.stderr)
+    return 0 if report.ok else NOT_PROVED

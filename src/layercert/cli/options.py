@@ -1,0 +1,63 @@
+"""The options of `batch`, `report` and `explore`; nothing but argparse is imported here, so that --help is instant."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_batch(commands: Commands) -> argparse.ArgumentParser:
+    p = commands.add_parser("batch", help="many inputs x norms x methods x models, into a run that can be resumed")
+    p.add_argument("model", nargs="+", help=".onnx or .npz networks, or names of shipped ones")
+    p.add_argument("--data", required=True, help=".npz, .npy, .csv, an idx file, a folder of images, or 'digits'")
+    p.add_argument("--out", required=True, metavar="RUN", help="folder of the run; the same command continues it")
+    p.add_argument("--index", help="which inputs: 7, 0:100, 3,5,8 (default: all)")
+    p.add_argument("--labels", metavar="FILE", help="labels in a file of their own (idx, .npy, or one a line)")
+    p.add_argument("--classes", help="keep these classes and number them 0, 1, ..: e.g. 1,7 for a 1-vs-7 network")
+    p.add_argument("--norm", action="append", help="l1, l2, linf or a number p >= 1; repeatable (default linf)")
+    p.add_argument("--method", action="append", help="search method; repeatable (default: the best one)")
+    p.add_argument("--radius", type=float, help="look no farther than this")
+    p.add_argument("--domain", nargs=2, type=float, metavar=("LOW", "HIGH"), help="allowed range of every input")
+    p.add_argument("--time-limit", type=float, metavar="SECONDS", help="for each job (default: none)")
+    p.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
+    p.add_argument("--certificates", action="store_true", help="keep a certificate of every answer in the run")
+    p.add_argument("--jobs", type=int, default=1, help="worker processes, one thread each (default 1)")
+    p.add_argument("--memory", metavar="SIZE", help="memory limit of a worker, e.g. 2G; a job beyond it fails")
+    p.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster: tcp://host:8786")
+    p.add_argument("--retry-failed", action="store_true", help="run jobs again that failed before")
+    p.add_argument(
+        "--export", action="append", default=[], metavar="FILE", help="also write .csv, .jsonl or .parquet; repeatable"
+    )
+    p.add_argument("--log", action="store_true", help="a line a job on stderr instead of the progress bar")
+    p.add_argument("--quiet", action="store_true", help="no progress bar")
+    return p
+
+
+def add_report(commands: Commands) -> argparse.ArgumentParser:
+    p = commands.add_parser("report", help="one HTML page and plain tables from one run, or a comparison of several")
+    p.add_argument("run_folder", nargs="+", metavar="RUN", help="folder of a run; several are compared")
+    p.add_argument("--out", metavar="FOLDER", help="where to write (default: report/ in the first RUN)")
+    p.add_argument("--class-names", help="names of the classes, in order: e.g. 1,7")
+    p.add_argument("--gallery", type=int, default=200, help="pictures in the gallery, least robust first (default 200)")
+    p.add_argument("--title", help="title of the page")
+    p.add_argument(
+        "--export", action="append", default=[], metavar="FILE", help="only write the results: .csv, .jsonl or .parquet"
+    )
+    return p
+
+
+def add_explore(commands: Commands) -> argparse.ArgumentParser:
+    p = commands.add_parser("explore", help="picture or animation of a search in two dimensions")
+    p.add_argument("model", nargs="?", default="appendix-a", help="a network (default: the paper's Appendix A)")
+    p.add_argument("--at", metavar="X,Y", help="the input, for a network with two inputs")
+    p.add_argument("--data", metavar="DATA", help="data set for a plane through three of its points")
+    p.add_argument("--points", metavar="I,J,K", help="three positions in the data; the search starts at the first")
+    p.add_argument("--method", action="append", help="search method; two are shown side by side (default: the paper's)")
+    p.add_argument("--norm", default="l2", help="l1, l2, linf or a number p >= 1 (default l2)")
+    p.add_argument("--label", type=int, help="the true class (default: the network's own)")
+    p.add_argument("--radius", type=float, help="look no farther than this")
+    p.add_argument("--steps", type=int, default=60, help="frames of an animation at most (default 60)")
+    p.add_argument("--out", default="search.png", metavar="FILE", help=".png, .svg, .pdf, .gif or .html")
+    return p

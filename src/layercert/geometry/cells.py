@@ -1,0 +1,221 @@
+"""Partial activation patterns as a tree of cells, with affine maps composed one layer at a time (eqs 3-6, 8).
+
+A cell is an l-layer pattern A = (A_1..A_l). The pre-activations of layer l+1 are one affine function on its region;
+that map hangs at the cell and is shared by all its children, so a sibling costs no linear algebra at all and a child costs
+one product with the next weight matrix.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from layercert.arrays import Indices, Mask, Matrix, Signs, Vector, gamma
+from layercert.geometry.polyhedron import Polyhedron
+from layercert.problem import Clause, Problem
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMap:
+    """z(x + w) = G w + z for one layer, with rounding margins and the distance from x to each hyperplane."""
+
+    G: Matrix
+    z: Vector
+    slack: Vector
+    growth: Vector
+    reach: Vector  # proved lower bound of the distance from x to {z_j = 0}; inf for a constant neuron
+
+    def rows(self, signs: Signs, keep: Indices) -> Polyhedron:
+        """The rows s_j z_j >= 0 of the kept neurons as A w <= r (eq. 6)."""
+        s = signs[keep].astype(np.float64)
+        return Polyhedron(-s[:, None] * self.G[keep], s * self.z[keep], self.slack[keep], self.growth[keep])
+
+
+class Cells:
+    """The hierarchy of one problem: makes cells, and knows the rounding error of every layer.
+
+    |computed - true| <= gamma * (mag + grow.|w|) where mag and grow push |x| and |w| through the absolute weights: the
+    same bound for every pattern, since a pattern only removes terms.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.network = problem.network
+        mag = np.abs(problem.x)
+        grow: Matrix | None = None
+        operations = 8
+        self._slack: list[Vector] = []
+        self._growth: list[Vector] = []
+        for W, b in zip(self.network.weights, self.network.biases, strict=True):
+            operations += W.shape[1] + 4
+            size = np.abs(W)
+            mag = size @ mag + np.abs(b)
+            grow = size if grow is None else size @ grow
+            # twice the bound: once for the composition, once for evaluating a row at a point
+            self._slack.append(2.0 * gamma(operations) * mag)
+            self._growth.append(2.0 * gamma(operations) * problem.norm.dual(grow))
+        self.root = Cell(self, None, np.zeros(0, np.int8))
+
+    def layer_map(self, layer: int, G: Matrix, z: Vector) -> LayerMap:
+        norm, box = self.problem.norm, self.problem.box
+        slack, growth = self._slack[layer], self._growth[layer]
+        moving = G.any(axis=1)
+        # the hyperplane lies where the function falls to zero: towards -G from z > 0, towards +G from z < 0
+        falling = np.where(z[:, None] >= 0, G, -G)
+        reach = norm.prove_halfspace(falling, np.abs(z) - slack, box, growth)
+        return LayerMap(G, z, slack, growth, np.where(moving, reach, np.inf))
+
+    def of(self, signs: Sequence[Signs]) -> Cell:
+        """The cell of a pattern given layer by layer."""
+        cell = self.root
+        for s in signs:
+            cell = Cell(self, cell, s)
+        return cell
+
+    def first(self, w: Vector) -> Cell:
+        """The one-layer pattern of x + w (the root itself when the network has no hidden layer)."""
+        return self.root if self.network.L == 0 else self.root.next_layer(w)
+
+    def full(self, w: Vector) -> Cell:
+        """The full pattern of x + w."""
+        cell = self.root
+        while not cell.is_full:
+            cell = cell.next_layer(w)
+        return cell
+
+
+class Cell:
+    """One l-layer activation pattern; R_A is its closed region. Hashable by `key`."""
+
+    __slots__ = ("_below", "cells", "key", "level", "parent", "signs")
+
+    def __init__(self, cells: Cells, parent: Cell | None, signs: Signs) -> None:
+        self.cells = cells
+        self.parent = parent
+        self.signs = signs
+        self.level: int = 0 if parent is None else parent.level + 1
+        self.key: bytes = b"" if parent is None else parent.key + np.packbits(signs > 0).tobytes()
+        self._below: LayerMap | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self.level == self.cells.network.L
+
+    @property
+    def pattern(self) -> tuple[Signs, ...]:
+        """(A_1, .., A_l)."""
+        return () if self.parent is None else (*self.parent.pattern, self.signs)
+
+    @property
+    def below(self) -> LayerMap:
+        """The map of layer l+1 on this region (the output, for a full pattern): eq. 4, one layer at a time."""
+        if self._below is None:
+            network, x = self.cells.network, self.cells.problem.x
+            W, b = network.weights[self.level], network.biases[self.level]
+            if self.parent is None:
+                G, z = np.asarray(W), W @ x + b
+            else:
+                above = self.parent.below
+                on = self.signs > 0
+                active = np.ascontiguousarray(W[:, on])
+                G, z = active @ above.G[on], active @ above.z[on] + b
+            self._below = self.cells.layer_map(self.level, G, z)
+        return self._below
+
+    def lineage(self) -> list[Cell]:
+        """The cells from layer 1 down to this one."""
+        chain: list[Cell] = []
+        cell: Cell | None = self
+        while cell is not None and cell.parent is not None:
+            chain.append(cell)
+            cell = cell.parent
+        return chain[::-1]
+
+    def beyond(self, U: float) -> bool:
+        """Proved farther than U at sight: x is on the wrong side of a hyperplane that does not meet the ball."""
+        for cell in self.lineage():
+            assert cell.parent is not None
+            above = cell.parent.below
+            wrong = cell.signs * above.z < -above.slack
+            if bool((wrong & (above.reach >= U)).any()):
+                return True
+        return False
+
+    def region(self, U: float) -> tuple[Polyhedron, list[tuple[int, int]]]:
+        """R_A inside the ball of radius U (eq. 6) and the (layer, neuron) of each row.
+
+        Rows whose hyperplane does not meet the ball are left out (Appendix C): inside the ball they hold anyway.
+        """
+        parts: list[Polyhedron] = []
+        ids: list[tuple[int, int]] = []
+        for cell in self.lineage():
+            assert cell.parent is not None
+            above = cell.parent.below
+            keep = np.flatnonzero(above.reach < U)
+            parts.append(above.rows(cell.signs, keep))
+            ids.extend((cell.level, int(j)) for j in keep)
+        if not parts:
+            return Polyhedron.everything(self.cells.network.inputs), ids
+        return Polyhedron.stack(parts), ids
+
+    def unsafe(self, clause: Clause) -> Polyhedron:
+        """The rows C f(x + w) <= d of one clause on this full region, as in problem (7)."""
+        f = self.below
+        size = np.abs(clause.C)
+        extra = 1.0 + gamma(4 * len(f.z))
+        # the combination of outputs adds roundings of its own
+        own = gamma(4 * len(f.z)) * (size @ np.abs(f.z) + np.abs(clause.d))
+        grown = gamma(4 * len(f.z)) * (size @ self.cells.problem.norm.dual(f.G))
+        return Polyhedron(
+            clause.C @ f.G, clause.d - clause.C @ f.z, size @ f.slack * extra + own, size @ f.growth * extra + grown
+        )
+
+    def flip(self, layer: int, neuron: int) -> Cell:
+        """The neighbouring pattern that differs in one neuron; a sibling when the layer is the cell's own."""
+        if layer == self.level:
+            signs = self.signs.copy()
+            signs[neuron] = -signs[neuron]
+            return Cell(self.cells, self.parent, signs)
+        assert self.parent is not None
+        return Cell(self.cells, self.parent.flip(layer, neuron), self.signs)
+
+    def next_layer(self, w: Vector) -> Cell:
+        """The child whose region holds x + w (w comes from a solver, so signs within rounding are a free choice [E8]).
+
+        A neuron that is zero at x + w up to rounding may get either sign: both closed regions hold the point, and both
+        are reached from here by faces that hold it, because faces are tested with the rounding margin of their rows.
+        """
+        below = self.below
+        z = below.G @ w + below.z
+        return Cell(self.cells, self, np.where(z >= 0, 1, -1).astype(np.int8))
+
+    def may_flip(self, U: float) -> Mask:
+        """Neurons of the cell's own layer whose hyperplane meets the ball; a constant neuron never flips."""
+        assert self.parent is not None
+        return self.parent.below.reach < U
+
+    def __repr__(self) -> str:
+        text = "|".join("".join("+" if s > 0 else "-" for s in layer) for layer in self.pattern)
+        return f"Cell({text})"
+
+
+class CellStore:
+    """Remembers recent cells by key, so that neighbours found from several sides share their maps (GeoCert)."""
+
+    def __init__(self, cells: Cells, capacity: int = 4096) -> None:
+        self._cells = cells
+        self._capacity = capacity
+        self._known: OrderedDict[bytes, Cell] = OrderedDict()
+
+    def of(self, signs: Sequence[Signs]) -> Cell:
+        cell = self._cells.root
+        for s in signs:
+            fresh = Cell(self._cells, cell, s)
+            cell = self._known.setdefault(fresh.key, fresh)
+            self._known.move_to_end(cell.key)
+        while len(self._known) > self._capacity:
+            self._known.popitem(last=False)
+        return cell

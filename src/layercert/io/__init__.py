@@ -1,0 +1,71 @@
+"""Reading networks: ONNX and .npz files, PyTorch modules. Each reader ends in a `Network` of exact weights.
+
+The packages onnx and torch are imported by the reader that needs them, not here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from layercert.errors import ModelError
+from layercert.io.npz import read_npz, save_npz
+from layercert.io.runtime import OnnxRuntime, TorchRuntime
+from layercert.network import Network
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["from_torch", "load", "save_npz"]
+
+
+def load(path: str | os.PathLike[str]) -> Network:
+    """The network in a .onnx or .npz file.
+
+    A Softmax or LogSoftmax at the end of a model is left out: it keeps the order of the classes, and so every
+    robustness radius, but the network's outputs are then logits, not probabilities.
+    """
+    supported = ", ".join(_READERS)
+    if not isinstance(path, str | os.PathLike):
+        raise ModelError(
+            f"load takes the path of a file ({supported}), got {type(path).__name__}; "
+            "for a PyTorch module use from_torch(module), for arrays Network.from_arrays"
+        )
+    file = Path(path).expanduser()
+    if not file.exists():
+        raise ModelError(f"no file {str(file)!r}; check the path (the current folder is {str(Path.cwd())!r})")
+    if file.is_dir():
+        raise ModelError(f"{str(file)!r} is a folder; give the path of a model file ({supported})")
+    reader = _READERS.get(file.suffix.lower())
+    if reader is None:
+        raise ModelError(
+            f"cannot tell what {file.name!r} is from its suffix {file.suffix!r}; supported: {supported}; "
+            "for a PyTorch checkpoint build the module and use from_torch(module)"
+        )
+    try:
+        return reader(file)
+    except ModelError as error:
+        raise ModelError(f"{file.name}: {error}") from error.__cause__
+    except MemoryError:
+        raise ModelError(f"{file.name}: the network does not fit into memory; every layer is a dense matrix") from None
+    except OSError as error:
+        raise ModelError(f"{file.name}: the file cannot be read: {error.strerror or error}") from None
+
+
+def from_torch(module: torch.nn.Module) -> Network:
+    """The network that a PyTorch module computes in evaluation mode; the module is left as it is."""
+    from layercert.io.torch import read_module
+
+    return replace(read_module(module), runtime=TorchRuntime(module))
+
+
+def _read_onnx(path: Path) -> Network:
+    from layercert.io.onnx import read_onnx
+
+    return replace(read_onnx(path), runtime=OnnxRuntime(path.resolve()))
+
+
+_READERS: dict[str, Callable[[Path], Network]] = {".onnx": _read_onnx, ".npz": read_npz}

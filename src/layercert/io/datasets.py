@@ -1,0 +1,280 @@
+"""Data sets from files: .npz / .npy, a folder of images, idx files (MNIST, also gzipped), CSV. Each ends in a `Dataset`.
+
+Bytes become numbers in [0, 1] as torchvision's ToTensor makes them (a float32 division by 255); other numbers are taken as
+they are. Images are flattened row by row, colour images with the channels first, as PyTorch models expect them.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layercert.arrays import Indices, Matrix, Vector
+from layercert.errors import InputError, MissingPackageError
+from layercert.io.inputs import load_inputs, parse_index
+
+#: Files taken from a folder of images.
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
+#: Names of a CSV column that holds the labels.
+LABEL_COLUMNS = ("label", "labels", "y", "class", "target")
+_IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+_EXPECTED = ".npz or .npy, .csv, an idx file (also .gz), or a folder of images"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Points (a row each) with labels if there are any, their positions and names in the file, and the image shape."""
+
+    X: Matrix
+    y: Indices | None
+    index: Indices
+    names: tuple[str, ...]
+    shape: tuple[int, ...] | None = None
+    source: str = "arrays"
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @cached_property
+    def image_shape(self) -> tuple[int, ...] | None:
+        """(H, W) or (channels, H, W) to show a point as a picture; a guess for flat data; None when it is no image."""
+        if self.shape is not None and len(self.shape) in (2, 3) and math.prod(self.shape) == self.X.shape[1]:
+            return self.shape
+        for channels in (1, 3):
+            side = math.isqrt(self.X.shape[1] // channels)
+            if side >= 4 and channels * side * side == self.X.shape[1]:
+                return (side, side) if channels == 1 else (3, side, side)
+        return None
+
+    def take(self, chosen: Indices) -> Dataset:
+        return replace(
+            self,
+            X=self.X[chosen],
+            y=None if self.y is None else self.y[chosen],
+            index=self.index[chosen],
+            names=tuple(self.names[int(i)] for i in chosen),
+        )
+
+    def of_classes(self, classes: Sequence[int]) -> Dataset:
+        """The points of some classes, relabelled 0, 1, .. in the order given (a model of digits 1 and 7 says 0 and 1)."""
+        if self.y is None:
+            raise InputError(f"choosing classes needs labels and {self.source} has none; give them with --labels FILE")
+        for k in classes:
+            if k not in self.y:
+                raise InputError(f"no input has class {k}; the labels are {', '.join(map(str, np.unique(self.y)))}")
+        chosen = np.flatnonzero(np.isin(self.y, list(classes)))
+        part = self.take(chosen)
+        assert part.y is not None
+        return replace(part, y=np.array([list(classes).index(int(k)) for k in part.y], dtype=np.intp))
+
+
+def load_dataset(
+    path: Path, index: str | None = None, labels: Path | None = None, classes: Sequence[int] | None = None
+) -> Dataset:
+    """Read a data set; keep some classes; then choose by position ('7', '0:100', '3,5,8')."""
+    data = _read(path)
+    if labels is not None:
+        data = replace(data, y=_labels(labels, len(data)))
+    if classes is not None:
+        data = data.of_classes(classes)
+    return data if index is None else data.take(parse_index(index, len(data)))
+
+
+def _read(path: Path) -> Dataset:
+    if path.is_dir():
+        return _folder(path)
+    if not path.is_file():
+        raise InputError(f"no data at '{path}'; expected {_EXPECTED}")
+    suffix = path.suffix.lower()
+    if suffix in (".npz", ".npy"):
+        inputs = load_inputs(path)
+        return _dataset(inputs.X, inputs.y, _stored_shape(path), path)
+    if suffix == ".csv":
+        X, y = _csv(path)
+        return _dataset(X, y, None, path)
+    if suffix == ".gz" or "idx" in path.name:
+        return _idx_images(path)
+    if suffix in IMAGES:
+        image = _image(path)
+        return _dataset(image.reshape(1, -1), None, image.shape, path, (path.name,))
+    raise InputError(f"cannot tell what '{path}' is from its name; expected {_EXPECTED}")
+
+
+def _dataset(
+    X: Matrix, y: Indices | None, shape: tuple[int, ...] | None, path: Path, names: tuple[str, ...] | None = None
+) -> Dataset:
+    names = names or tuple(str(i) for i in range(len(X)))
+    return Dataset(X, y, np.arange(len(X)), names, shape, path.name)
+
+
+def _stored_shape(path: Path) -> tuple[int, ...] | None:
+    """The shape of one point as stored; load_inputs has found the file sound and flattened it."""
+    with open(path, "rb") as handle:
+        loaded = np.load(handle, allow_pickle=False)
+        array = loaded if isinstance(loaded, np.ndarray) else loaded["X" if "X" in loaded.files else "x"]
+        shape = tuple(int(n) for n in array.shape[1:])
+    return tuple(n for n in shape if n > 1) if len(shape) >= 2 else None
+
+
+# idx files: two zero bytes, the type, the number of dimensions, the dimensions, the numbers (all big-endian)
+
+
+def _idx_images(path: Path) -> Dataset:
+    images = read_idx(path)
+    if images.ndim < 2:
+        raise InputError(f"'{path}' holds one number an item, so labels; give the file of the images as the data")
+    if not len(images):
+        raise InputError(f"'{path}' holds no images")
+    X = _scaled(images.reshape(len(images), -1))
+    beside = path.with_name(path.name.replace("images", "labels").replace(f"idx{images.ndim}", "idx1"))
+    y = _labels(beside, len(images)) if beside != path and beside.is_file() else None
+    return _dataset(X, y, images.shape[1:], path)
+
+
+def read_idx(path: Path) -> NDArray[Any]:
+    """The array in an idx file, which may be gzipped."""
+    try:
+        raw = path.read_bytes()
+        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"'{path}' cannot be read: {error}; is the file complete?") from None
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
+        raise InputError(
+            f"'{path}' is no idx file: it begins with {raw[:4].hex(' ')}, expected 00 00 08 03 or the like"
+        )
+    kind, dimensions = np.dtype(_IDX_TYPES[raw[2]]), raw[3]
+    start = 4 + 4 * dimensions
+    shape = struct.unpack(f">{dimensions}I", raw[4:start]) if len(raw) >= start else (0,)
+    wanted = math.prod(shape) * kind.itemsize
+    if len(raw) - start != wanted:
+        raise InputError(
+            f"'{path}' should hold {wanted} bytes of numbers and holds {len(raw) - start}; download it again"
+        )
+    return np.frombuffer(raw, kind, offset=start).reshape(shape)
+
+
+def _labels(path: Path, count: int) -> Indices:
+    """One whole number an input: from an idx file, .npy, or a text file with one number a line."""
+    if not path.is_file():
+        raise InputError(f"no label file at '{path}'")
+    if path.suffix.lower() == ".npy":
+        y = np.load(path, allow_pickle=False)
+    elif path.suffix.lower() in (".txt", ".csv"):
+        try:
+            y = np.loadtxt(path, dtype=np.int64, ndmin=1)
+        except ValueError as error:
+            raise InputError(f"'{path}' must hold one whole number a line: {error}") from None
+    else:
+        y = read_idx(path)
+    if y.shape != (count,) or y.dtype.kind not in "iu":
+        raise InputError(f"expected {count} whole numbers as labels in '{path}', got {y.dtype} of shape {y.shape}")
+    return y.astype(np.intp)
+
+
+# CSV
+
+
+def _csv(path: Path) -> tuple[Matrix, Indices | None]:
+    """One point a line; a header may name one column label (or y, class, target), all others are the point."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as handle:
+            lines = [row for row in csv.reader(handle) if any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"'{path}' cannot be read as CSV: {error}") from None
+    if not lines:
+        raise InputError(f"'{path}' is empty; expected one input a line")
+    header = [cell.strip().lower() for cell in lines[0]] if not _is_number(lines[0][0]) else []
+    body = lines[1:] if header else lines
+    first = 2 if header else 1
+    if not body:
+        raise InputError(f"'{path}' has a header and no inputs")
+    width = len(lines[0])
+    for number, row in enumerate(body, first):
+        if len(row) != width:
+            raise InputError(f"row {number} of '{path}' has {len(row)} columns, the first has {width}")
+        bad = next((cell for cell in row if not _is_number(cell)), None)
+        if bad is not None:
+            raise InputError(f"row {number} of '{path}' holds {bad!r}; expected numbers separated by commas")
+    table = np.array(body, dtype=np.float64)
+    where = [i for i, name in enumerate(header) if name in LABEL_COLUMNS]
+    if len(where) > 1:
+        raise InputError(f"'{path}' has {len(where)} label columns ({', '.join(header[i] for i in where)}); keep one")
+    if not where:
+        return table, None
+    y = table[:, where[0]]
+    if not (y == np.floor(y)).all():
+        raise InputError(f"the labels of '{path}' must be whole numbers, got {y[y != np.floor(y)][0]:g}")
+    return np.delete(table, where[0], axis=1), y.astype(np.intp)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# images
+
+
+def _folder(path: Path) -> Dataset:
+    """Images in the folder itself (no labels), or in one sub-folder a class: sorted names are classes 0, 1, .."""
+    classes = sorted((p for p in path.iterdir() if p.is_dir() and _pictures(p)), key=_class_key)
+    files = [(p, k) for k, folder in enumerate(classes) for p in _pictures(folder)]
+    if all(folder.name.isdigit() for folder in classes):  # folders 1 and 7 mean classes 1 and 7
+        files = [(p, int(p.parent.name)) for p, _ in files]
+    loose = _pictures(path)
+    if loose and files:
+        raise InputError(f"'{path}' holds images and folders of images; expected one of the two")
+    files = files or [(p, -1) for p in loose]
+    if not files:
+        raise InputError(f"no images in '{path}' ({', '.join(IMAGES)}), nor in its sub-folders")
+    pictures = [_image(p) for p, _ in files]
+    for (p, _), picture in zip(files, pictures, strict=True):
+        if picture.shape != pictures[0].shape:
+            raise InputError(f"'{p}' has shape {picture.shape}, '{files[0][0]}' {pictures[0].shape}; sizes must agree")
+    y = None if loose else np.array([k for _, k in files], dtype=np.intp)
+    names = tuple(str(p.relative_to(path)) for p, _ in files)
+    return _dataset(np.stack([p.reshape(-1) for p in pictures]), y, pictures[0].shape, path, names)
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGES)
+
+
+def _class_key(folder: Path) -> tuple[int, str]:
+    return (int(folder.name) if folder.name.isdigit() else 0, folder.name)
+
+
+def _image(path: Path) -> Vector:
+    """One picture in [0, 1]: (H, W) for grey ones, (channels, H, W) for colour."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise MissingPackageError("pillow", f"reading the image '{path.name}'", "plot") from None
+    try:
+        with Image.open(path) as picture:
+            grey = picture.mode in ("1", "L", "LA")
+            pixels = np.asarray(picture.convert("L" if grey else "RGB"))
+    except (UnidentifiedImageError, OSError) as error:
+        raise InputError(f"'{path}' is no image that pillow can read: {error}") from None
+    X = _scaled(pixels)
+    return X if X.ndim == 2 else np.ascontiguousarray(X.transpose(2, 0, 1))
+
+
+def _scaled(array: NDArray[Any]) -> Vector:
+    if array.dtype == np.uint8:
+        return (array.astype(np.float32) / np.float32(255)).astype(np.float64)
+    return array.astype(np.float64)

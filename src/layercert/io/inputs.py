@@ -1,0 +1,98 @@
+"""Input points from files: .npz with X (and labels y), .npy with one point or one a row; and which of them to take."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layercert.arrays import Indices, Matrix
+from layercert.errors import InputError
+
+_DAMAGE = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Some points of a data file, with their labels if the file has any, and their positions in the file."""
+
+    X: Matrix
+    y: Indices | None
+    index: Indices
+
+
+def load_inputs(path: Path, index: str | None = None) -> Inputs:
+    """Read points (a row each, images flattened) and choose some: '7', '0:10', '0:100:5', '3,5,8'."""
+    X, y = _read(path)
+    chosen = parse_index(index, len(X))
+    return Inputs(X[chosen], None if y is None else y[chosen], chosen)
+
+
+def _read(path: Path) -> tuple[Matrix, Indices | None]:
+    if not path.is_file():
+        raise InputError(f"no input file at '{path}'; expected .npz with an array X (and labels y), or .npy")
+    X, y = _arrays(path)
+    if X.dtype.kind not in "fiub":
+        raise InputError(f"the inputs in '{path}' have type {X.dtype}; expected numbers")
+    if X.size == 0:
+        raise InputError(f"'{path}' holds no inputs, its array has shape {X.shape}; expected one input a row")
+    X = np.asarray(X, dtype=np.float64)
+    X = X.reshape(1, -1) if X.ndim < 2 else X.reshape(len(X), -1)
+    if y is not None:
+        y = np.atleast_1d(y)
+        if y.shape != (len(X),) or y.dtype.kind not in "iub":
+            raise InputError(
+                f"the labels y in '{path}' must be {len(X)} whole numbers, one an input; "
+                f"got {y.dtype} of shape {y.shape}"
+            )
+        y = y.astype(np.intp)
+    return X, y
+
+
+def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """The points and labels as stored; pickled objects are never loaded."""
+    try:
+        with open(path, "rb") as handle:  # numpy would leave a damaged file open
+            loaded = np.load(handle, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded, None
+            names = list(loaded.files)
+            for name in ("X", "x"):
+                if name in names:
+                    return np.asarray(loaded[name]), np.asarray(loaded["y"]) if "y" in names else None
+    except _DAMAGE:
+        raise InputError(
+            f"'{path}' is not a .npz or .npy file of numbers, or a damaged one; "
+            "save it with numpy.savez(path, X=..., y=...)"
+        ) from None
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be read: {error.strerror or error}") from None
+    raise InputError(f"'{path}' has no array X; it holds {', '.join(names) or 'nothing'}")
+
+
+def parse_index(text: str | None, count: int) -> Indices:
+    """Positions chosen by '7', '0:10', '0:100:5' or '3,5,8' out of `count`; everything when text is None."""
+    if text is None:
+        return np.arange(count)
+    chosen: list[int] = []
+    for part in text.split(","):
+        try:
+            if ":" in part:
+                bounds = [int(p) if p else None for p in part.split(":")]
+                if len(bounds) > 3:
+                    raise ValueError
+                chosen.extend(range(count)[slice(*bounds)])
+            else:
+                chosen.append(range(count)[int(part)])
+        except IndexError:
+            raise InputError(f"index {part} is out of range: there are {count} inputs, 0..{count - 1}") from None
+        except ValueError:
+            raise InputError(f"cannot read the index {text!r}; expected e.g. 7, 0:10, 0:100:5 or 3,5,8") from None
+    if not chosen:
+        raise InputError(f"the index {text!r} chooses none of the {count} inputs")
+    return np.array(chosen, dtype=np.intp)

@@ -1,0 +1,65 @@
+"""A model's own runtime: what onnxruntime or PyTorch answers for a point, in the model's own float type.
+
+Used to try witnesses where they will be used. A runtime object remembers only the file or the module; nothing is loaded
+before the first question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layercert.arrays import Vector
+
+
+@dataclass(eq=False)
+class OnnxRuntime:
+    """The outputs of an ONNX file under onnxruntime; None when that package is not installed."""
+
+    path: Path
+    name: str = "onnxruntime"
+    _session: Any = field(default=None, repr=False)
+
+    def __call__(self, v: Vector) -> Vector | None:
+        if self._session is None:
+            try:
+                import onnxruntime
+            except ImportError:
+                return None
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = 3
+            self._session = onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
+        spec = self._session.get_inputs()[0]
+        shape = [n if isinstance(n, int) else 1 for n in spec.shape]
+        kind = {"tensor(double)": np.float64, "tensor(float16)": np.float16}.get(spec.type, np.float32)
+        answer = self._session.run(None, {spec.name: v.astype(kind).reshape(shape)})[0]
+        return np.asarray(answer, dtype=np.float64).reshape(-1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "name": self.name, "_session": None}
+
+
+@dataclass(eq=False)
+class TorchRuntime:
+    """The outputs of a PyTorch module in evaluation mode, in its own float type."""
+
+    module: Any
+    name: str = "PyTorch"
+
+    def __call__(self, v: Vector) -> Vector | None:
+        import torch
+
+        kind = next(self.module.parameters()).dtype
+        training = self.module.training
+        self.module.eval()
+        try:
+            with torch.no_grad():
+                answer = self.module(torch.as_tensor(v).to(kind)[None])
+        except RuntimeError:  # a module that wants images: its own shape is not known here
+            return None
+        finally:
+            self.module.train(training)
+        return np.asarray(answer.double().numpy(), dtype=np.float64).reshape(-1)

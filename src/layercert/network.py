@@ -1,0 +1,201 @@
+"""ReLU networks: immutable affine + ReLU layers, in the notation of the paper (eq. 2).
+
+    x^0 = x;  z^{i+1} = W^i x^i + b^i;  x^i = relu(z^i);  f(x) = W^L x^L + b^L
+
+The network *means* its stored weights as real numbers; float32 weights are widened to float64 without change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from layercert.arrays import EPS, Matrix, Signs, Vector, gamma
+from layercert.errors import InputError, ModelError
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A ReLU classifier with L hidden layers; weights[i] has shape (n_{i+1}, n_i)."""
+
+    weights: tuple[Matrix, ...]
+    biases: tuple[Vector, ...]
+    source: str = "arrays"
+    runtime: Callable[[Vector], Vector | None] | None = None  # the model's own: onnxruntime, PyTorch
+
+    @staticmethod
+    def from_arrays(weights: Sequence[ArrayLike], biases: Sequence[ArrayLike], source: str = "arrays") -> Network:
+        """A network from its matrices W^0..W^L, each of shape (out, in), and its bias vectors b^0..b^L."""
+        if len(weights) == 0 or len(weights) != len(biases):
+            raise ModelError(
+                "a network needs as many weight matrices as bias vectors, and at least one; "
+                f"got {len(weights)} and {len(biases)}"
+            )
+        Ws: list[Matrix] = []
+        bs: list[Vector] = []
+        for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            W = _frozen(weight, f"weights[{i}]")
+            b = _frozen(bias, f"biases[{i}]")
+            if W.ndim != 2 or 0 in W.shape:
+                raise ModelError(f"weights[{i}] must be a non-empty matrix (out, in), got shape {W.shape}")
+            if b.shape != (W.shape[0],):
+                raise ModelError(
+                    f"biases[{i}] must have shape ({W.shape[0]},) to fit weights[{i}] of shape {W.shape}, "
+                    f"got {b.shape}; is a matrix transposed? weights are (out, in)"
+                )
+            if Ws and W.shape[1] != Ws[-1].shape[0]:
+                raise ModelError(
+                    f"layer {i} expects {W.shape[1]} inputs, layer {i - 1} produces {Ws[-1].shape[0]}; "
+                    "weights are (out, in), did the importer drop a Flatten?"
+                )
+            Ws.append(W)
+            bs.append(b)
+        return Network(tuple(Ws), tuple(bs), source)
+
+    @property
+    def L(self) -> int:
+        """Number of hidden (ReLU) layers."""
+        return len(self.weights) - 1
+
+    @property
+    def inputs(self) -> int:
+        return int(self.weights[0].shape[1])
+
+    @property
+    def classes(self) -> int:
+        return int(self.weights[-1].shape[0])
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """n_1..n_L, the neurons of each hidden layer."""
+        return tuple(int(W.shape[0]) for W in self.weights[:-1])
+
+    @property
+    def neurons(self) -> int:
+        return sum(self.widths)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the shapes and weights, the network's identity in records and certificates."""
+        digest = hashlib.sha256()
+        for array in (*self.weights, *self.biases):
+            digest.update(repr(array.shape).encode())
+            digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+        return digest.hexdigest()
+
+    def __call__(self, x: ArrayLike) -> Vector:
+        """f(x), the logits, for a point or for a batch of points (the last axis is the input)."""
+        h = np.asarray(x, dtype=np.float64)
+        for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            h = np.maximum(h @ W.T + b, 0.0)
+        return np.asarray(h @ self.weights[-1].T + self.biases[-1])
+
+    def forward_error(self, x: Vector, unit: float = EPS) -> Vector:
+        """A bound of the rounding error of each output of a forward pass at x, by default in float64.
+
+        The error of a layer is gamma times its terms in absolute value, and ReLU does not enlarge what it inherits.
+        """
+        h, error = x, np.zeros_like(x)
+        for i, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
+            size = np.abs(W)
+            noise = gamma(W.shape[1] + 4) * (unit / EPS)
+            error = (size @ error * (1 + noise) + noise * (size @ np.abs(h) + np.abs(b))) * (1 + noise)
+            h = W @ h + b
+            if i < self.L:
+                h = np.maximum(h, 0.0)
+        return np.asarray(error)
+
+    def float32_error(self, x: Vector, reach: Vector | float = 0.0) -> Vector:
+        """How far float32 inference may be from the real-number network, for each output.
+
+        At x (which is rounded to float32 first), or over all points whose coordinates are within `reach` of it: then
+        the magnitudes of all values are bounded by pushing |x| + reach through the absolute weights.
+        """
+        unit = float(np.finfo(np.float32).eps) / 2
+        size = np.abs(x) + reach
+        error = unit * size
+        for W, b in zip(self.weights, self.biases, strict=True):
+            absolute = np.abs(W)
+            noise = gamma(W.shape[1] + 4) * (unit / EPS) + unit  # float64 weights are rounded to float32 as well
+            error = (absolute @ error) * (1 + noise) + noise * (absolute @ size + np.abs(b))
+            size = absolute @ size + np.abs(b)
+        return np.asarray(error * 1.01)
+
+    def exact(self, x: Vector) -> list[Fraction]:
+        """f(x) in rational arithmetic: the network as a function of real numbers. Slow; for settling ties."""
+        h = [Fraction(float(v)) for v in x]
+        for i, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
+            z = [
+                sum((Fraction(float(W[j, k])) * h[k] for k in np.flatnonzero(W[j]) if h[k]), Fraction(float(b[j])))
+                for j in range(len(b))
+            ]
+            h = z if i == self.L else [max(v, Fraction(0)) for v in z]
+        return h
+
+    def preactivations(self, x: Vector) -> list[Vector]:
+        """z^1..z^L at x."""
+        z: list[Vector] = []
+        h = x
+        for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            z.append(W @ h + b)
+            h = np.maximum(z[-1], 0.0)
+        return z
+
+    def pattern(self, x: Vector) -> tuple[Signs, ...]:
+        """The activation pattern of x: +1 where z >= 0, -1 elsewhere (Definition 3.5)."""
+        return tuple(np.where(z >= 0, 1, -1).astype(np.int8) for z in self.preactivations(x))
+
+    def linear_piece(self, signs: Sequence[Signs]) -> tuple[Matrix, Vector]:
+        """F, f0 with f(v) = F v + f0 on the region of a full pattern (eq. 5)."""
+        F, f0 = self.weights[0], self.biases[0]
+        for s, W, b in zip(signs, self.weights[1:], self.biases[1:], strict=True):
+            on = W * (s > 0)
+            F, f0 = on @ F, on @ f0 + b
+        return F, f0
+
+    def point(self, x: ArrayLike, what: str = "input") -> Vector:
+        """x as a checked float64 vector of the right length (images are flattened)."""
+        try:
+            v = _real(x).reshape(-1)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(f"the {what} must be an array of real numbers, got {type(x).__name__}") from None
+        if v.size != self.inputs:
+            raise InputError(
+                f"the {what} has {v.size} numbers (shape {np.shape(x)}), the network expects {self.inputs}; "
+                "pass one input at a time, flattened in the model's own order"
+            )
+        if not np.isfinite(v).all():
+            bad = int(np.flatnonzero(~np.isfinite(v))[0])
+            raise InputError(f"the {what} has {v[bad]} at position {bad}; every entry must be a finite number")
+        return v
+
+    def __repr__(self) -> str:
+        sizes = "-".join(str(n) for n in (self.inputs, *self.widths, self.classes))
+        return f"Network({sizes}, from {self.source})"
+
+
+def _frozen(array: ArrayLike, name: str) -> Vector:
+    try:
+        a = _real(array)
+    except (TypeError, ValueError, OverflowError):
+        raise ModelError(f"{name} must be an array of real numbers, got {type(array).__name__}") from None
+    if not np.isfinite(a).all():
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(a))[0])
+        raise ModelError(
+            f"{name} holds {a[at]} at {at}; weights must be finite numbers, check how the model was trained or saved"
+        )
+    a.setflags(write=False)
+    return a
+
+
+def _real(array: ArrayLike) -> Vector:
+    """A float64 copy; complex numbers are refused where numpy would drop their imaginary part."""
+    if np.iscomplexobj(array):
+        raise TypeError("complex")
+    return np.array(array, dtype=np.float64, order="C")

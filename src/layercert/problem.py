@@ -1,0 +1,203 @@
+"""What is asked: a network, an input point, an unsafe set of outputs, a norm, a radius, a box domain.
+
+The unsafe set is a union of polyhedra in output space, {f : C f <= d} for each clause. Robustness of label y is the
+special case of one row for each target j: f_y - f_j <= 0. A tie therefore counts as unsafe: the unsafe set is closed
+and the nearest unsafe point always exists when the set is not empty.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from layercert.arrays import Matrix, Vector, gamma
+from layercert.errors import InputError, OptionError
+from layercert.network import Network
+from layercert.norms import Box, Norm
+
+
+@dataclass(frozen=True, eq=False)
+class Clause:
+    """One polyhedron {f : C f <= d} of the unsafe set; `target` is the class it stands for, if any."""
+
+    C: Matrix
+    d: Vector
+    target: int | None = None
+
+    def margins(self, f: Vector) -> Vector:
+        """C f - d along the last axis; the output is in the clause when all are <= 0."""
+        return f @ self.C.T - self.d
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Find the point nearest to x whose output is unsafe, within the radius and inside the domain."""
+
+    network: Network
+    x: Vector
+    clauses: tuple[Clause, ...]
+    norm: Norm
+    radius: float = math.inf
+    domain: tuple[Vector, Vector] | None = None
+    label: int | None = None
+
+    @cached_property
+    def box(self) -> Box | None:
+        """The domain as offsets from x, each widened by one rounding so that nothing is cut off."""
+        if self.domain is None:
+            return None
+        low, high = self.domain
+        lo = np.where(low == self.x, 0.0, np.nextafter(low - self.x, -np.inf))
+        hi = np.where(high == self.x, 0.0, np.nextafter(high - self.x, np.inf))
+        return Box(np.minimum(lo, 0.0), np.maximum(hi, 0.0))
+
+    @cached_property
+    def reach(self) -> float:
+        """No point of the domain is farther from x than this (inf without a domain), rounded up."""
+        if self.box is None:
+            return math.inf
+        return self.norm.value(np.maximum(-self.box.lo, self.box.hi)) * (1 + 1e-9)
+
+    def margin(self, v: Vector) -> float:
+        """How far the output at v is from unsafe: <= 0 exactly when some clause holds (in float64)."""
+        return min((float(c.margins(self.network(v)).max()) for c in self.clauses), default=math.inf)
+
+    def violated(self, v: Vector) -> Clause | None:
+        """The clause that holds at v with the greatest slack, or None when v is safe (in float64)."""
+        nearest = self.nearest_clause(v)
+        return nearest if float(nearest.margins(self.network(v)).max()) <= 0 else None
+
+    def nearest_clause(self, v: Vector) -> Clause:
+        """The clause that holds at v, or comes nearest to it, by its margin."""
+        f = self.network(v)
+        return min(self.clauses, key=lambda clause: float(clause.margins(f).max()))
+
+    def is_unsafe(self, v: Vector, strict: bool = False) -> bool:
+        """Does some clause hold at v (strictly: no tie), for the network as a function of real numbers?
+
+        Float64 decides where its rounding error allows; a tie up to rounding is settled in rational arithmetic.
+        """
+        f, error = self.network(v), self.network.forward_error(v)
+        exact: list[Fraction] | None = None
+        for clause in self.clauses:
+            size = np.abs(clause.C)
+            noise = size @ error * 1.01 + gamma(len(f) + 4) * (size @ np.abs(f) + np.abs(clause.d))
+            margins = clause.margins(f)
+            if bool((margins > noise).any()):
+                continue
+            if bool((margins < -noise).all()):
+                return True
+            if exact is None:
+                exact = self.network.exact(v)
+            excess = [
+                sum((Fraction(float(c)) * e for c, e in zip(row, exact, strict=True)), -Fraction(float(d)))
+                for row, d in zip(clause.C, clause.d, strict=True)
+            ]
+            if max(excess) < 0 or (max(excess) == 0 and not strict):
+                return True
+        return False
+
+    def distance(self, v: Vector) -> float:
+        return self.norm.value(v - self.x)
+
+    def into_domain(self, v: Vector) -> Vector:
+        return v if self.domain is None else np.clip(v, *self.domain)
+
+    def depends_on_input(self) -> bool:
+        """False only if no clause's outputs depend on the input at all, read off the zeros of the weights."""
+        moves = np.ones(self.network.inputs, dtype=np.bool_)
+        for W in self.network.weights:
+            moves = ((W != 0) & moves).any(axis=1)
+        return any(bool(((clause.C != 0) & moves).any()) for clause in self.clauses)
+
+    def within(self, radius: float) -> Problem:
+        return replace(self, radius=radius)
+
+
+def robustness(
+    network: Network,
+    x: ArrayLike,
+    norm: str | float | Norm = "linf",
+    label: int | None = None,
+    radius: float | None = None,
+    domain: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Problem:
+    """The robustness problem of the paper (eq. 1), every argument checked at the door."""
+    point = network.point(x)
+    box = check_domain(network, point, domain)
+    y = int(network(point).argmax()) if label is None else check_label(network, label)
+    clauses = []
+    for j in range(network.classes):
+        if j != y:
+            row = np.zeros((1, network.classes))
+            row[0, y], row[0, j] = 1.0, -1.0
+            clauses.append(Clause(row, np.zeros(1), target=j))
+    if not clauses:
+        raise InputError(
+            f"a classifier needs two outputs or more to have another class, this network has {network.classes}; "
+            "give a network with one logit a class"
+        )
+    return Problem(network, point, tuple(clauses), Norm.of(norm), check_radius(radius), box, y)
+
+
+def check_radius(radius: float | None) -> float:
+    if radius is None:
+        return math.inf
+    try:
+        r = float(radius)
+    except (TypeError, ValueError):
+        raise OptionError(f"the radius must be a number >= 0 or None, got {radius!r}") from None
+    if math.isnan(r) or r < 0:
+        raise OptionError(f"the radius must be >= 0, got {r:g}; leave it out to measure without a limit")
+    return r
+
+
+def check_label(network: Network, label: int) -> int:
+    try:
+        y = int(label)
+        integral = y == label
+    except (TypeError, ValueError, OverflowError):
+        integral = False
+    if not integral:
+        raise InputError(f"the label must be a class number, got {label!r}")
+    if not 0 <= y < network.classes:
+        raise InputError(
+            f"label {y} is out of range: the network has {network.classes} outputs, "
+            f"so labels are 0..{network.classes - 1}; leave it out to take the network's own class"
+        )
+    return y
+
+
+def check_domain(
+    network: Network, x: Vector, domain: tuple[ArrayLike, ArrayLike] | None
+) -> tuple[Vector, Vector] | None:
+    if domain is None:
+        return None
+    try:
+        low_in, high_in = domain
+        low = np.broadcast_to(np.asarray(low_in, dtype=np.float64).reshape(-1), (network.inputs,)).copy()
+        high = np.broadcast_to(np.asarray(high_in, dtype=np.float64).reshape(-1), (network.inputs,)).copy()
+    except (TypeError, ValueError):
+        got = " ".join(repr(domain).split())
+        raise InputError(
+            f"a domain is (low, high), two numbers or two arrays of {network.inputs} numbers, got {got:.80}"
+        ) from None
+    if np.isnan(low).any() or np.isnan(high).any():
+        raise InputError("the domain holds NaN; give finite or infinite ends")
+    if (low > high).any():
+        i = int(np.flatnonzero(low > high)[0])
+        raise InputError(
+            f"the domain is empty: at position {i} low = {low[i]:g} is above high = {high[i]:g}; swap the ends?"
+        )
+    if (x < low).any() or (x > high).any():
+        i = int(np.flatnonzero((x < low) | (x > high))[0])
+        raise InputError(
+            f"the input is outside the domain: x[{i}] = {x[i]:g}, allowed {low[i]:g}..{high[i]:g}; "
+            "scale the input as the model expects, or widen the domain"
+        )
+    return low, high

@@ -1,0 +1,61 @@
+"""Solvers in order of preference: what one cannot decide falls to the next, and everything is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from layercert.programs.program import GAP, Programs, Solutions, Solver, check, gap_closed
+
+
+class SolverChain:
+    """Answers distance programs with proofs. `programs` counts questions, not the solvers' attempts at them."""
+
+    def __init__(self, solvers: Sequence[Solver], gap: float = GAP) -> None:
+        self.solvers = tuple(solvers)
+        self.gap = gap
+        self.programs = 0
+        self.rows = 0  # constraints over all programs, to compare sizes (Theorem 4.2)
+        self.solved_by: Counter[str] = Counter()
+        self.fallbacks: Counter[str] = Counter()  # programs a solver was given and left undecided
+        self.crashes: Counter[str] = Counter()  # of these, the ones on which it raised an error
+        self.undecided = 0
+
+    def solve(self, programs: Programs) -> Solutions:
+        """Checked answers for the whole family; `decided` is False where every solver failed."""
+        self.programs += len(programs)
+        self.rows += len(programs) * len(programs.rows)
+        answers = Solutions.empty(programs)
+        todo = np.arange(len(programs))
+        for solver in self.solvers:
+            if not len(todo):
+                break
+            part = programs.take(todo)
+            if not solver.supports(part):
+                continue
+            try:
+                claims = solver.solve(part)
+            except Exception:  # a solver that crashes has no answer; the next one is asked
+                self.crashes[solver.name] += len(part)
+                self.fallbacks[solver.name] += len(part)
+                continue
+            found = check(part, claims, self.gap)
+            answers = answers.merge(todo, found)
+            # bounds from different solvers may close the gap together
+            answers.decided[todo] |= gap_closed(answers.lower[todo], answers.value[todo], self.gap)
+            left = todo[~answers.decided[todo]]
+            self.solved_by[solver.name] += len(todo) - len(left)
+            self.fallbacks[solver.name] += len(left)
+            todo = left
+        self.undecided += len(todo)
+        return answers
+
+    def recheck(self, programs: Programs) -> Solutions:
+        """As `solve`, for questions that are part of another one: answered and proved, but not counted again."""
+        programs_before, rows_before = self.programs, self.rows
+        try:
+            return self.solve(programs)
+        finally:
+            self.programs, self.rows = programs_before, rows_before

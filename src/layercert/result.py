@@ -1,0 +1,97 @@
+"""What a run answers. A status is its meaning; bounds are two-sided and the lower one is proved."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from layercert.arrays import Vector
+from layercert.certificate.claim import Certificate
+from layercert.witness import Holds
+
+
+class Status(StrEnum):
+    """The answer of `measure`."""
+
+    EXACT = "exact"
+    ROBUST = "robust"
+    UNDECIDED = "undecided"
+
+    @property
+    def meaning(self) -> str:
+        return {
+            Status.EXACT: "nearest unsafe point found and proved nearest",
+            Status.ROBUST: "no unsafe point within the radius, proved",
+            Status.UNDECIDED: "stopped early; lower <= distance <= upper",
+        }[self]
+
+
+class Verdict(StrEnum):
+    """The answer of `verify`."""
+
+    ROBUST = "robust"
+    NOT_ROBUST = "not_robust"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """lower <= distance to the nearest unsafe point <= upper; the witness is an unsafe point at distance upper."""
+
+    status: Status | Verdict
+    lower: float
+    upper: float
+    witness: Vector | None
+    target: int | None
+    label: int | None
+    norm: str
+    radius: float
+    method: str
+    programs: int
+    seconds: float
+    note: str = ""
+    interrupted: bool = False
+    solved_by: dict[str, int] = field(default_factory=dict)
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    certificate: Certificate | None = None
+    holds: Holds | None = None  # in which arithmetics the witness is misclassified
+
+    def __str__(self) -> str:
+        classes = "" if self.target is None or self.label is None else f" ({self.label} -> {self.target})"
+        if self.status == Status.EXACT:
+            text = f"exact: {self.upper:.6g}{classes}"
+        elif self.status == Verdict.NOT_ROBUST:
+            text = f"not robust: another class at distance {self.upper:.6g}{classes}"
+        elif self.status == Status.ROBUST:
+            limit = self.radius if math.isfinite(self.radius) else self.lower
+            text = f"robust: nothing within {limit:.6g}"
+        else:
+            text = f"undecided: {self.lower:.6g} <= distance <= {self.upper:.6g}{classes}"
+        text += f", {self.norm}, {self.method}, {self.programs} programs, {self.seconds:.2f} s"
+        return f"{text}; {self.note}" if self.note else text
+
+    def as_dict(self, witness: bool = True) -> dict[str, Any]:
+        """Plain values for JSON; infinite numbers become None."""
+        return {
+            "status": str(self.status),
+            "lower": _finite(self.lower),
+            "upper": _finite(self.upper),
+            "label": self.label,
+            "target": self.target,
+            "norm": self.norm,
+            "radius": _finite(self.radius),
+            "method": self.method,
+            "programs": self.programs,
+            "seconds": self.seconds,
+            "note": self.note,
+            "interrupted": self.interrupted,
+            "fallbacks": dict(self.fallbacks),
+            "holds": None if self.holds is None else asdict(self.holds),
+            "witness": None if self.witness is None or not witness else self.witness.tolist(),
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

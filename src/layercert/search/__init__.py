@@ -1,0 +1,1 @@
+"""The searches: GeoCert, LayerCert with its parts, LayerCert with recursive restrictions."""

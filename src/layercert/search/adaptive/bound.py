@@ -1,0 +1,328 @@
+"""Kernels of one node: pre-activation bounds by backward passes, and the distance bound optimised over alpha and beta.
+
+A node's state is a matrix with the rows PHASE, LO, HI, ALPHA, BETA, COEF (model.py). Rounding margins as in model.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layercert.programs.kernels.jit import njit_sums
+from layercert.search.adaptive.cap import lowest
+from layercert.search.adaptive.halfspace import distance, dual_norm
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, POINT
+
+OFF, ON, UNSTABLE = 0, 1, 2
+
+
+@njit_sums
+def lines(state, kind, su, iu):  # type: ignore[no-untyped-def]
+    """Classify every neuron, and its upper line su*z + iu >= relu(z) on [lo, hi] (it is above both ends, rounded up)."""
+    for i in range(len(kind)):
+        phase, lo, hi = state[PHASE, i], state[LO, i], state[HI, i]
+        su[i], iu[i] = 0.0, 0.0
+        if phase > 0 or (phase == 0 and lo >= 0.0):
+            kind[i] = ON
+            su[i] = 1.0
+        elif phase < 0 or hi <= 0.0:
+            kind[i] = OFF
+        else:
+            kind[i] = UNSTABLE
+            su[i] = min(hi / (hi - lo), 1.0)
+            iu[i] = max(-su[i] * lo, (1.0 - su[i]) * hi) * (1.0 + 1e-15)
+
+
+@njit_sums
+def tighten(model, state, U, start, stop, g, s):  # type: ignore[no-untyped-def]
+    """Bounds of the free unstable neurons of the layers start..stop-1 on the cap (cap.py); False: node is empty.
+
+    s = -inf: on the whole ball of radius U. Lower lines as in CROWN. All neurons of a layer share one matrix: each has
+    two rows, its value and minus its value.
+    """
+    g_size = dual_norm(g, model.p) if s > -np.inf else 0.0
+    s = max(s, -1e300)  # zero times it must be zero
+    noff, woff = model.noff, model.woff
+    L = len(noff) - 1
+    N = noff[L]
+    kind, su, iu = np.empty(N, np.int8), np.empty(N), np.empty(N)
+    for k in range(start, stop):
+        base, width = noff[k], noff[k + 1] - noff[k]
+        if k == 0:
+            for i in range(width):
+                if state[LO, i] >= 0.0 or state[HI, i] <= 0.0:
+                    continue
+                error = model.Q[i] + U * model.D[i]
+                lo = model.z0[i] + lowest(model.W0[i], 1.0, U, model, g, s, g_size) - error
+                hi = model.z0[i] - lowest(model.W0[i], -1.0, U, model, g, s, g_size) + error
+                if not narrow(state, i, lo, hi):
+                    return False
+            continue
+        lines(state, kind, su, iu)
+        rows = np.empty(2 * width, np.intp)
+        m = 0
+        for i in range(base, base + width):
+            if kind[i] == UNSTABLE:
+                rows[m] = i
+                m += 1
+        if m == 0:
+            continue
+        below, n = noff[k - 1], noff[k] - noff[k - 1]
+        A = np.empty((2 * m, n))
+        c, error = np.empty(2 * m), np.empty(2 * m)
+        for r in range(m):
+            at = woff[k] + (rows[r] - base) * n
+            for j in range(n):
+                A[2 * r, j] = model.Wh[at + j]
+                A[2 * r + 1, j] = -model.Wh[at + j]
+            c[2 * r] = model.b[rows[r]]
+            c[2 * r + 1] = -model.b[rows[r]]
+            error[2 * r] = model.noise * abs(model.b[rows[r]])
+            error[2 * r + 1] = error[2 * r]
+        for layer in range(k - 1, -1, -1):
+            below, n = noff[layer], noff[layer + 1] - noff[layer]
+            for r in range(2 * m):
+                total, slip = c[r], 0.0
+                for j in range(n):
+                    i = below + j
+                    a = A[r, j]
+                    slip += abs(a) * model.Q[i]
+                    if kind[i] == UNSTABLE:
+                        if a < 0.0:
+                            total += a * iu[i]
+                            a *= su[i]
+                        elif model.variant == 1:
+                            a *= state[ALPHA, i]
+                        elif model.variant == 3:
+                            if state[POINT, i] <= 0.0:
+                                a = 0.0
+                        elif state[HI, i] <= -state[LO, i]:
+                            a = 0.0
+                    elif kind[i] == OFF:
+                        a = 0.0
+                    A[r, j] = a
+                    total += a * (model.b[i] if layer > 0 else model.z0[i])
+                c[r] = total
+                error[r] += slip
+            if layer > 0:
+                size = n * (noff[layer] - noff[layer - 1])
+                W = model.Wh[woff[layer] : woff[layer] + size].reshape((n, noff[layer] - noff[layer - 1]))
+                A = np.dot(A, W)
+            else:
+                G = np.dot(A, model.W0)
+                for r in range(2 * m):
+                    drift = 0.0
+                    for j in range(n):
+                        drift += abs(A[r, j]) * model.D[j]
+                    c[r] += lowest(G[r], 1.0, U, model, g, s, g_size) - error[r] - U * drift
+        for r in range(m):
+            if not narrow(state, rows[r], c[2 * r], -c[2 * r + 1]):
+                return False
+    return True
+
+
+@njit_sums
+def narrow(state, i, lo, hi):  # type: ignore[no-untyped-def]
+    """Take the better of old and new bounds (and of the phase); False when nothing is left."""
+    lo, hi = max(lo, state[LO, i]), min(hi, state[HI, i])
+    if state[PHASE, i] > 0:
+        lo = max(lo, 0.0)
+    elif state[PHASE, i] < 0:
+        hi = min(hi, 0.0)
+    state[LO, i], state[HI, i] = lo, hi
+    return lo <= hi
+
+
+@njit_sums
+def backward(model, state, mu, first, kind, su, iu, S, g):  # type: ignore[no-untyped-def]
+    """g.w + s <= F(x + w) on the node, for the rows first.. weighted by mu; fills COEF, S, g; returns s (less its error)
+    and the drift."""
+    noff, woff = model.noff, model.woff
+    L = len(noff) - 1
+    total, error, drift = 0.0, 0.0, 0.0
+    base, n = noff[L - 1], noff[L] - noff[L - 1]
+    for j in range(n):
+        state[COEF, base + j] = 0.0
+    for r in range(len(mu)):
+        if mu[r] != 0.0:
+            total += mu[r] * model.c[first + r]
+            error += mu[r] * model.eR[first + r]
+            for j in range(n):
+                state[COEF, base + j] += mu[r] * model.R[first + r, j]
+    for k in range(L - 1, -1, -1):
+        base, n = noff[k], noff[k + 1] - noff[k]
+        for i in range(base, base + n):
+            a, beta = state[COEF, i], state[BETA, i]
+            error += (abs(a) + beta) * model.Q[i]
+            if kind[i] == UNSTABLE:
+                if a > 0.0:
+                    a *= state[ALPHA, i]
+                else:
+                    total += a * iu[i]
+                    a *= su[i]
+            else:
+                if kind[i] == OFF:
+                    a = 0.0
+                a -= beta * state[PHASE, i]
+            S[i] = a
+            total += a * (model.b[i] if k > 0 else model.z0[i])
+        if k > 0:
+            below, m = noff[k - 1], noff[k] - noff[k - 1]
+            for j in range(m):
+                state[COEF, below + j] = 0.0
+            for i in range(base, base + n):
+                if S[i] != 0.0:
+                    at = woff[k] + (i - base) * m
+                    for j in range(m):
+                        state[COEF, below + j] += S[i] * model.Wh[at + j]
+    g[:] = 0.0
+    for i in range(noff[1]):
+        if S[i] != 0.0:
+            drift += abs(S[i]) * model.D[i]
+            for j in range(len(g)):
+                g[j] += S[i] * model.W0[i, j]
+    return total - 1.01 * error, 1.01 * drift
+
+
+@njit_sums
+def forward(model, state, kind, su, iu, w, z):  # type: ignore[no-untyped-def]
+    """The relaxed network at x + w, every neuron on the line that the backward pass used for it."""
+    noff, woff = model.noff, model.woff
+    L = len(noff) - 1
+    n0 = len(w)
+    h = np.empty(noff[L])
+    for k in range(L):
+        base, n = noff[k], noff[k + 1] - noff[k]
+        below, m = (0, n0) if k == 0 else (noff[k - 1], noff[k] - noff[k - 1])
+        for i in range(base, base + n):
+            total = 0.0
+            if k == 0:
+                for j in range(n0):
+                    total += model.W0[i, j] * w[j]
+                total += model.z0[i]
+            else:
+                at = woff[k] + (i - base) * m
+                for j in range(m):
+                    total += model.Wh[at + j] * h[below + j]
+                total += model.b[i]
+            z[i] = total
+            if kind[i] == OFF:
+                h[i] = 0.0
+            elif kind[i] == ON:
+                h[i] = total
+            elif state[COEF, i] > 0.0:
+                h[i] = state[ALPHA, i] * total
+            else:
+                h[i] = su[i] * total + iu[i]
+    return h
+
+
+@njit_sums
+def optimise(model, state, mu, first, U, steps, best_w):  # type: ignore[no-untyped-def]
+    """Maximise the proved distance bound over alpha, beta (and mu): Adam on its supergradient; stops at U.
+
+    Leaves the best alpha, beta and coefficients in the state, mu in mu, the nearest point of the last halfspace in
+    best_w and its relaxed pre-activations in POINT. steps = 0: one evaluation as the state is.
+    """
+    noff = model.noff
+    L = len(noff) - 1
+    N, n0, rows = noff[L], len(best_w), len(mu)
+    kind, su, iu = np.empty(N, np.int8), np.empty(N), np.empty(N)
+    lines(state, kind, su, iu)
+    S, z, g, w = np.empty(N), np.empty(N), np.empty(n0), np.empty(n0)
+    m1, m2 = np.zeros(N), np.zeros(N)
+    unit = np.zeros(L)
+    keep = state[ALPHA : COEF + 1].copy()
+    keep_mu = mu.copy()
+    best = -np.inf
+    decay1, decay2, pace = 1.0, 1.0, 1.0
+    for step in range(steps + 1):
+        s, drift = backward(model, state, mu, first, kind, su, iu, S, g)
+        d = distance(g, s, drift, model, w)
+        value = d if s > 0.0 else s  # below zero the value at x is what must rise
+        better = value > best
+        if better:
+            best = value
+            keep[:] = state[ALPHA : COEF + 1]
+            keep_mu[:] = mu
+            best_w[:] = w
+        if d >= U:
+            break
+        h = forward(model, state, kind, su, iu, w, z)
+        if better:
+            state[POINT] = z
+        if step == steps:
+            break
+        if step == 0:
+            for k in range(L):
+                for i in range(noff[k], noff[k + 1]):
+                    unit[k] = max(unit[k], abs(state[COEF, i]))
+        decay1 *= 0.9
+        decay2 *= 0.999
+        pace *= 0.96
+        for k in range(L):
+            for i in range(noff[k], noff[k + 1]):
+                if kind[i] == UNSTABLE:
+                    slope = max(state[COEF, i], 0.0) * z[i]
+                elif state[PHASE, i] != 0.0:
+                    slope = -state[PHASE, i] * z[i]
+                else:
+                    continue
+                m1[i] = 0.9 * m1[i] + 0.1 * slope
+                m2[i] = 0.999 * m2[i] + 0.001 * slope * slope
+                move = pace * (m1[i] / (1.0 - decay1)) / (np.sqrt(m2[i] / (1.0 - decay2)) + 1e-12)
+                if kind[i] == UNSTABLE:
+                    state[ALPHA, i] = min(max(state[ALPHA, i] + 0.25 * move, 0.0), 1.0)
+                else:
+                    state[BETA, i] = max(state[BETA, i] + 0.05 * unit[k] * move, 0.0)
+        if rows > 1:
+            reweigh(model, mu, first, h, pace)
+    state[ALPHA : COEF + 1] = keep
+    mu[:] = keep_mu
+    return max(best, 0.0)
+
+
+@njit_sums
+def focus(model, state, mu, first, U):  # type: ignore[no-untyped-def]
+    """Tighten all layers on the cap of the node's own halfspace, as its alpha, beta and mu stand; False: empty."""
+    noff = model.noff
+    N = noff[-1]
+    kind, su, iu = np.empty(N, np.int8), np.empty(N), np.empty(N)
+    S, g = np.empty(N), np.empty(model.W0.shape[1])
+    lines(state, kind, su, iu)
+    s, drift = backward(model, state, mu, first, kind, su, iu, S, g)
+    # g.w <= -s + drift ||w|| and ||w|| <= U
+    return tighten(model, state, U, 0, len(noff) - 1, g, s - drift * U)
+
+
+@njit_sums
+def deepen(model, state, mu, first, U, goal, bound, steps, rounds, w):  # type: ignore[no-untyped-def]
+    """Tighten on the cap and optimise again, as long as that closes the gap to U; the node's bound, inf when empty."""
+    for _ in range(rounds):
+        before = bound
+        if not focus(model, state, mu, first, U):
+            return np.inf
+        bound = max(bound, optimise(model, state, mu, first, goal, steps, w))
+        if bound >= goal or U - bound > 0.9 * (U - before):
+            break
+    return bound
+
+
+@njit_sums
+def reweigh(model, mu, first, h, pace):  # type: ignore[no-untyped-def]
+    """Move the weights of the clause's rows towards those that are largest at the relaxed point."""
+    L = len(model.noff) - 1
+    base, n = model.noff[L - 1], model.noff[L] - model.noff[L - 1]
+    value = np.empty(len(mu))
+    scale = 1e-300
+    for r in range(len(mu)):
+        total = model.c[first + r]
+        for j in range(n):
+            total += model.R[first + r, j] * h[base + j]
+        value[r] = total
+        scale = max(scale, abs(total))
+    weight = 0.0
+    for r in range(len(mu)):
+        mu[r] = max(mu[r], 1e-6) * np.exp(pace * value[r] / scale)
+        weight += mu[r]
+    for r in range(len(mu)):
+        mu[r] /= weight

@@ -1,0 +1,81 @@
+"""Kernels of branching: score the free neurons, bound the children of the best few for real, keep the best split."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layercert.programs.kernels.jit import njit_sums
+from layercert.search.adaptive.bound import deepen, optimise
+from layercert.search.adaptive.model import ALPHA, COEF, HI, LO, PHASE, POINT
+
+
+@njit_sums
+def scores(model, state, out):  # type: ignore[no-untyped-def]
+    """How much a split may bring: what the lines lose at worst, weighted by the neuron's coefficient; -1: not free.
+
+    Returns the number of free unstable neurons.
+    """
+    free = 0
+    for i in range(len(out)):
+        lo, hi, a = state[LO, i], state[HI, i], state[COEF, i]
+        out[i] = -1.0
+        if state[PHASE, i] == 0.0 and lo < 0.0 < hi:
+            free += 1
+            worst = -a * (-hi * lo / (hi - lo)) if a < 0.0 else 0.5 * a * min(hi, -lo)
+            z = min(max(state[POINT, i], lo), hi)
+            here = -a * (hi * (z - lo) / (hi - lo) - max(z, 0.0)) if a < 0.0 else a * (max(z, 0.0) - state[ALPHA, i] * z)
+            out[i] = worst if model.scoring == 0 else (here if model.scoring == 1 else worst + 2.0 * here)
+    return free
+
+
+@njit_sums
+def fix(state, neuron, phase):  # type: ignore[no-untyped-def]
+    state[PHASE, neuron] = phase
+    if phase > 0:
+        state[LO, neuron] = max(state[LO, neuron], 0.0)
+    else:
+        state[HI, neuron] = min(state[HI, neuron], 0.0)
+
+
+@njit_sums
+def expand(model, state, mu, first, parent, U, goal, candidates, probe, steps, rounds, kids, kid_mu, bounds, points):  # type: ignore[no-untyped-def]
+    """Split one node. Fills kids (2 states), kid_mu, bounds (inf: empty) and points; returns the neuron.
+
+    A probe bounds both children of a candidate with a few steps; the product of their bounds, cut at U, decides.
+    """
+    N = state.shape[1]
+    score = np.empty(N)
+    scores(model, state, score)
+    order = np.argsort(-score)
+    trial = np.empty_like(kids)
+    trial_mu = np.empty_like(kid_mu)
+    trial_w = np.empty_like(points)
+    value = np.empty(2)
+    best, neuron = -1.0, -1
+    for c in range(min(candidates, N)):
+        i = order[c]
+        if score[i] < 0.0 or (c > 0 and score[i] <= 0.0):
+            break
+        for side in range(2):
+            trial[side] = state
+            trial_mu[side] = mu
+            fix(trial[side], i, 1.0 - 2.0 * side)
+            value[side] = max(
+                parent, optimise(model, trial[side], trial_mu[side], first, goal, probe, trial_w[side])
+            )
+        gain = (min(value[0], U) - parent + 1e-6 * U) * (min(value[1], U) - parent + 1e-6 * U)
+        if gain > best:
+            best, neuron = gain, i
+            kids[:] = trial
+            kid_mu[:] = trial_mu
+            points[:] = trial_w
+            bounds[:] = value
+        if value[0] >= goal and value[1] >= goal:
+            break
+    for side in range(2):
+        if bounds[side] >= goal:
+            continue
+        bounds[side] = deepen(
+            model, kids[side], kid_mu[side], first, U, goal, bounds[side], steps, rounds, points[side]
+        )
+    return neuron

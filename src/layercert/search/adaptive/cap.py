@@ -1,0 +1,105 @@
+"""Kernels for the part of the ball where unsafe points can be: the least value of a linear function there.
+
+A node's halfspace g.w + s <= 0 holds for all its unsafe points, and only these matter. So pre-activations need bounds
+on the cap {w in the ball and the box: g.w <= -s} alone, and the nearer the node's bound is to U, the smaller the cap. For
+every multiplier lam >= 0
+
+    h.w >= h.w + lam (g.w + s) >= lam s - fall(h + lam g)      for all w of the cap,
+
+a concave function of lam, maximised by intersecting tangents. Any lam is sound; rounding is taken off at the end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layercert.programs.kernels.jit import njit_sums
+from layercert.search.adaptive.halfspace import fall
+
+#: Evaluations of the concave function; more bring nothing measurable.
+ROUNDS = 7
+
+
+@njit_sums
+def lowest(h, sign, U, model, g, s, g_size):  # type: ignore[no-untyped-def]
+    """A lower bound, rounded down, of sign*h.w on the cap; g_size = ||g||_q, or 0 when there is no cap."""
+    value, slope, h_size = _evaluate(h, sign, 0.0, U, model, g, s)
+    best = value
+    if g_size > 0.0 and slope > 0.0 and h_size > 0.0:
+        left, left_value, left_slope = 0.0, value, slope
+        lam = 0.5 * h_size / g_size
+        right, right_value, right_slope = -1.0, 0.0, 0.0
+        for _ in range(ROUNDS):
+            value, slope, _ = _evaluate(h, sign, lam, U, model, g, s)
+            # the entries of h + lam g are rounded, whatever cancels
+            best = max(best, value - 1e-15 * U * (h_size + lam * g_size) - 1e-15 * lam * abs(s))
+            if slope > 0.0:
+                left, left_value, left_slope = lam, value, slope
+                if right < 0.0:
+                    lam *= 3.0
+                    continue
+            else:
+                right, right_value, right_slope = lam, value, slope
+            bend = left_slope - right_slope
+            if bend <= 1e-12 * abs(left_slope):
+                break
+            meet = (right_value - left_value + left_slope * left - right_slope * right) / bend
+            if not left < meet < right:
+                break
+            # no gain to be had between the tangents
+            if left_value + left_slope * (meet - left) - best <= 1e-3 * abs(best):
+                break
+            lam = meet
+    return best
+
+
+@njit_sums
+def _evaluate(h, sign, lam, U, model, g, s):  # type: ignore[no-untyped-def]
+    """lam s - fall(sign h + lam g), rounded down, its derivative in lam, and ||h||_q."""
+    n, p = len(h), model.p
+    up = 1.0 + 2.3e-16 * (n + 64)
+    total, inner, size = 0.0, 0.0, 0.0
+    if np.isinf(p):
+        if model.boxed:
+            for j in range(n):
+                t = sign * h[j] + lam * g[j]
+                room = min(U, -model.box_lo[j] if t > 0.0 else model.box_hi[j])
+                total += abs(t) * room
+                inner += g[j] * room if t > 0.0 else -g[j] * room
+                size += abs(h[j])
+        else:
+            for j in range(n):
+                t = sign * h[j] + lam * g[j]
+                total += abs(t)
+                inner += g[j] if t > 0.0 else -g[j]
+                size += abs(h[j])
+            total *= U
+            inner *= U
+        return lam * s - total * up, s - inner, size
+    if p == 2.0:
+        by_room = 0.0
+        if model.boxed:
+            for j in range(n):
+                t = sign * h[j] + lam * g[j]
+                room = -model.box_lo[j] if t > 0.0 else model.box_hi[j]
+                live = room > 0.0
+                total += t * t if live else 0.0
+                inner += t * g[j] if live else 0.0
+                by_room += abs(t) * min(room, U)
+                size += h[j] * h[j]
+        else:
+            for j in range(n):
+                t = sign * h[j] + lam * g[j]
+                total += t * t
+                inner += t * g[j]
+                size += h[j] * h[j]
+        if size < 1e250 and (total > 1e-250 or total == 0.0):
+            length = np.sqrt(total)
+            drop = U * length
+            if model.boxed:
+                drop = min(drop, by_room)
+            return lam * s - drop * up, s - U * inner / max(length, 1e-300), np.sqrt(size)
+    t = np.empty(n)
+    for j in range(n):
+        t[j] = sign * h[j] + lam * g[j]
+    return lam * s - fall(t, U, model), 0.0, 0.0

@@ -1,0 +1,211 @@
+"""Kernels about one linear function on the ball: how far it can fall, and the proved distance to where it is zero."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layercert.attack_kernel import nearest_step
+from layercert.programs.kernels.jit import njit_sums
+
+
+@njit_sums
+def fall(g, U, model):  # type: ignore[no-untyped-def]
+    """Upper bound, rounded up, of max -g.w over the offsets w of the ball of radius U inside the box.
+
+    Without a box U ||g||_q. With one, coordinates without room drop out of that norm, and the box alone gives a second
+    bound; for p = inf both are taken coordinate by coordinate, which is exact.
+    """
+    n, p = len(g), model.p
+    up = 1.0 + 2.3e-16 * (n + 64)
+    if not model.boxed:
+        if np.isinf(p):
+            total = 0.0
+            for j in range(n):
+                total += abs(g[j])
+            return U * total * up
+        if p == 2.0:
+            total = 0.0
+            for j in range(n):
+                total += g[j] * g[j]
+            if 1e-280 < total < 1e280:
+                return U * np.sqrt(total) * up
+        return U * dual_norm(g, p) * up
+    by_room = 0.0
+    for j in range(n):
+        size = abs(g[j])
+        if size > 0.0:
+            by_room += size * min(U, -model.box_lo[j] if g[j] > 0 else model.box_hi[j])
+    if np.isinf(p):
+        return by_room * up
+    live = np.zeros(n)
+    for j in range(n):
+        if (-model.box_lo[j] if g[j] > 0 else model.box_hi[j]) > 0.0:
+            live[j] = g[j]
+    return min(by_room, U * dual_norm(live, p)) * up
+
+
+@njit_sums
+def dual_norm(g, p):  # type: ignore[no-untyped-def]
+    """||g||_q, scaled against overflow; powers are accurate to a few units, covered by the callers' 64."""
+    top = 0.0
+    for j in range(len(g)):
+        top = max(top, abs(g[j]))
+    if top == 0.0 or p == 1.0:
+        return top
+    total = 0.0
+    if np.isinf(p):
+        for j in range(len(g)):
+            total += abs(g[j])
+        return total
+    q = p / (p - 1.0)
+    for j in range(len(g)):
+        size = abs(g[j]) / top
+        total += size * size if q == 2.0 else size**q
+    return top * (np.sqrt(total) if q == 2.0 else total ** (1.0 / q))
+
+
+@njit_sums
+def distance(g, s, drift, model, w):  # type: ignore[no-untyped-def]
+    """Proved lower bound of ||w|| over the box points with g.w - drift ||w|| <= -s; fills w with the nearest point.
+
+    For every split |g| = g1 + g2 into nonnegative parts, s <= ||w|| (||g1||_q + drift) + g2.room (as
+    Norm.prove_halfspace). The nearest point gives the best split: a coordinate stopped by the box keeps in g1 what the
+    norm's slope explains.
+    """
+    if s <= 0.0:
+        w[:] = 0.0
+        return 0.0
+    if np.isinf(model.p):
+        return _distance_linf(g, s, drift, model.box_lo, model.box_hi, model.boxed, w)
+    if model.p == 2.0:
+        return _distance_l2(g, s, drift, model.box_lo, model.box_hi, model.boxed, w)
+    return _distance_lp(g, s, drift, model, w)
+
+
+@njit_sums
+def _distance_linf(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-untyped-def]
+    """w_j = -sign(g_j) min(t, room_j). What the full coordinates cost is linear in t between their rooms: Newton."""
+    n = len(g)
+    up = 1.0 + 2.3e-16 * (2 * n + 128)
+    t, cost, keep = 0.0, 0.0, 0.0
+    if not boxed:
+        for j in range(n):
+            keep += abs(g[j])
+        t = s / keep if keep > 0.0 else np.inf
+        for j in range(n):
+            w[j] = -t if g[j] > 0.0 else t
+    else:
+        for _ in range(n + 2):
+            cost, keep = 0.0, 0.0
+            for j in range(n):
+                size = abs(g[j])
+                room = -box_lo[j] if g[j] > 0.0 else box_hi[j]
+                full = room <= t
+                cost += size * room if full else 0.0
+                keep += 0.0 if full else size
+            further = (s - cost) / keep if keep > 0.0 else np.inf
+            if not further > t * (1.0 + 1e-15):
+                break
+            t = further
+            if np.isinf(t):
+                break
+        for j in range(n):
+            w[j] = -min(t, -box_lo[j]) if g[j] > 0.0 else min(t, box_hi[j])
+        if np.isinf(t):
+            return np.inf if s - cost * up - 1e-15 * (s + cost) > 0.0 else 0.0
+    left = s - cost * up - 1e-15 * (s + cost)
+    if left <= 0.0:
+        return 0.0
+    size = keep * up + drift
+    return left / size * (1.0 - 1e-15) if size > 0.0 else np.inf
+
+
+@njit_sums
+def _distance_l2(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-untyped-def]
+    """w_j = -sign(g_j) min(room_j, tau |g_j|), and g1_j = min(|g_j|, room_j / tau). Lengths beyond 1e100 are not proved."""
+    n = len(g)
+    up = 1.0 + 2.3e-16 * (2 * n + 128)
+    total = 0.0
+    for j in range(n):
+        total += g[j] * g[j]
+    if total == 0.0:
+        w[:] = 0.0
+        return np.inf if drift == 0.0 else s / drift * (1.0 - 1e-15)
+    if not 1e-200 < total < 1e200:
+        w[:] = 0.0
+        return 0.0
+    if not boxed:
+        for j in range(n):
+            w[j] = -(s / total) * g[j]
+        return s / (np.sqrt(total) * up + drift) * (1.0 - 1e-15)
+    tau, cost, keep = 0.0, 0.0, 0.0
+    for _ in range(n + 2):
+        cost, keep = 0.0, 0.0
+        for j in range(n):
+            size = abs(g[j])
+            room = -box_lo[j] if g[j] > 0.0 else box_hi[j]
+            full = room <= tau * size
+            cost += size * room if full and size > 0.0 else 0.0
+            keep += 0.0 if full else size * size
+        further = (s - cost) / keep if keep > 0.0 else np.inf
+        if not further > tau * (1.0 + 1e-15):
+            break
+        tau = further
+        if np.isinf(tau):
+            break
+    for j in range(n):
+        w[j] = -min(tau * g[j], -box_lo[j]) if g[j] > 0.0 else min(-tau * g[j], box_hi[j])
+    if np.isinf(tau):
+        for j in range(n):
+            w[j] = -box_lo[j] if g[j] > 0.0 else (box_hi[j] if g[j] < 0.0 else 0.0)
+        return np.inf if s - cost * up - 1e-15 * (s + cost) > 0.0 else 0.0
+    cost, keep = 0.0, 0.0
+    for j in range(n):
+        size = abs(g[j])
+        room = min(-box_lo[j] if g[j] > 0.0 else box_hi[j], 1e250)
+        part = min(size, room / tau)
+        cost += (size - part) * room
+        keep += part * part
+    left = s - cost * up - 1e-15 * (s + cost)
+    if left <= 0.0:
+        return 0.0
+    size = np.sqrt(keep) * up + drift
+    return left / size * (1.0 - 1e-15) if size > 0.0 else np.inf
+
+
+@njit_sums
+def _distance_lp(g, s, drift, model, w):  # type: ignore[no-untyped-def]
+    n, p = len(g), model.p
+    up = 1.0 + 2.3e-16 * (2 * n + 128)
+    length, tau = nearest_step(g, s, model.box_lo, model.box_hi, model.boxed, p, w)
+    if not model.boxed:
+        size = dual_norm(g, p) * up + drift
+        return s / size * (1.0 - 1e-15) if size > 0.0 else np.inf
+    keep = np.empty(n)
+    cost = 0.0
+    top = 0.0
+    for j in range(n):
+        top = max(top, abs(g[j]))
+    for j in range(n):
+        size = abs(g[j])
+        room = -model.box_lo[j] if g[j] > 0 else model.box_hi[j]
+        keep[j] = size
+        if size == 0.0 or not np.isfinite(room):
+            continue
+        if p == 1.0:
+            keep[j] = min(size, tau)
+        elif abs(w[j]) >= room:  # stopped by the box
+            if np.isinf(p) or np.isinf(tau):
+                keep[j] = 0.0
+            else:
+                free = tau * (size / top) ** (1.0 / (p - 1.0))
+                if free > room:
+                    keep[j] = size * (room / free) if p == 2.0 else size * (room / free) ** (p - 1.0)
+        if keep[j] < size:
+            cost += (size - keep[j]) * room
+    cost *= up
+    left = s - cost - 1e-15 * (s + cost)
+    if left <= 0.0:
+        return 0.0
+    size = dual_norm(keep, p) * up + drift
+    return left / size * (1.0 - 1e-15) if size > 0.0 else np.inf

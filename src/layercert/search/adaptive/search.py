@@ -1,0 +1,85 @@
+"""The adaptive search from the outside: first witnesses, growing balls where there is none, trivial networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from layercert.attack import attack
+from layercert.search.adaptive.leaf import Leaves
+from layercert.search.adaptive.record import Recorder
+from layercert.search.adaptive.tree import Ball, Effort
+from layercert.search.events import Bound, Event, Improve
+from layercert.search.task import Task
+
+
+def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None = None) -> Iterator[Event]:
+    """The nearest unsafe point, exactly; every Bound is proved, rounding included."""
+    problem = task.problem
+    effort = effort or Effort()
+    if not problem.clauses:
+        yield Bound(task.U)
+        return
+    if problem.network.L == 0:
+        yield from _affine(task)
+        return
+    first: Improve | None = None
+    if task.U >= min(problem.radius, problem.reach):  # nobody has looked for a witness yet
+        found = attack(problem, task.U)
+        if found is not None:
+            first = Improve(*found)
+            task.U = found[1]
+            yield first
+            if task.U <= 0:
+                return
+    known = first is not None or task.U < min(problem.radius, problem.reach) or task.U == problem.radius
+    limit = min(task.U, task.horizon)
+    radius = limit if known else min(limit, _first_radius(task))
+    while True:
+        ball = Ball(task, effort, recorder, radius, first is not None)
+        if first is not None:
+            yield from _book(task, ball, ball.polish(first.step, problem.clauses.index(first.clause)))
+            first = None
+        yield from _book(task, ball, ball.run())
+        task.nodes = ball.nodes
+        if ball.witness or radius >= limit:
+            return
+        radius = min(4.0 * radius, limit)
+
+
+def _book(task: Task, ball: Ball, events: Iterator[Event]) -> Iterator[Event]:
+    """Keep the task's upper bound in step with the ball's."""
+    for event in events:
+        if isinstance(event, Improve):
+            task.U = min(task.U, event.distance)
+        yield event
+
+
+def _first_radius(task: Task) -> float:
+    """Where to start without a witness: the distance at which the linear piece of x would become unsafe."""
+    problem = task.problem
+    F, f0 = problem.network.linear_piece(problem.network.pattern(problem.x))
+    radius = math.inf
+    for clause in problem.clauses:
+        margins = clause.margins(F @ problem.x + f0)
+        size = problem.norm.dual(clause.C @ F)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            radius = min(radius, float(np.nanmax(np.where(size > 0, margins / size, math.inf), initial=0.0)))
+    if not 0 < radius < math.inf:
+        radius = 0.1 * (1.0 + problem.norm.value(problem.x))
+    return radius
+
+
+def _affine(task: Task) -> Iterator[Event]:
+    """No hidden layer: one program a clause."""
+    leaves = Leaves(task)
+    lower = math.inf
+    for clause in task.problem.clauses:
+        answer = leaves.solve(np.zeros(0), np.zeros(0, np.bool_), clause, min(task.U, task.horizon))
+        lower = min(lower, answer.lower)
+        if answer.value < task.U:
+            task.U = answer.value
+            yield Improve(answer.step, answer.value, clause)
+    yield Bound(min(lower, task.U, task.horizon))

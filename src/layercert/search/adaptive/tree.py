@@ -1,0 +1,197 @@
+"""The adaptive search: best first over nodes that fix the phases of some neurons of any layers (docs/adaptive.md).
+
+A node is bounded by an optimised linear relaxation, split at the neuron whose children promise most, and closed when
+its proved bound reaches U or, without free neurons, by one exact distance program. All clauses share one queue and U.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from layercert.arrays import Indices, Matrix, Vector
+from layercert.search.adaptive.leaf import Leaves
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, ROWS, Model, build
+from layercert.search.adaptive.record import Recorder
+from layercert.search.events import Bound, Event, Improve
+from layercert.search.queue import PriorityQueue
+from layercert.search.task import Task
+
+#: Nodes within this relative distance of U are closed.
+TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard a node is worked on."""
+
+    root_steps: int = 40
+    root_rounds: int = 20
+    steps: int = 20
+    candidates: int = 4
+    probe_steps: int = 6
+    rounds: int = 10
+    seek_steps: int = 20
+    refresh: float = 0.98  # a node bounded in a ball this much larger than today's is bounded again
+
+
+@dataclass(eq=False)
+class Node:
+    """An open node; `radius` is the ball its bounds were taken in."""
+
+    number: int
+    clause: int
+    bound: float
+    state: Matrix
+    weights: Vector
+    radius: float
+
+
+class Ball:
+    """The search inside one ball of radius U around x; U falls as witnesses are found."""
+
+    def __init__(self, task: Task, effort: Effort, recorder: Recorder | None, U: float, witness: bool) -> None:
+        self.task, self.effort, self.recorder = task, effort, recorder
+        self.U, self.witness = U, witness
+        self.closed = math.inf  # least proved bound of a closed node
+        self.nodes = 0
+        self.queue: PriorityQueue[Node] = PriorityQueue()
+        self.leaves = Leaves(task)
+        self.model: Model
+        self.first: Indices
+        self.model, self.first, self.root = build(task.problem, U)
+        self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball
+
+    @property
+    def goal(self) -> float:
+        """A node with this bound is closed."""
+        return self.U * (1.0 - TOLERANCE)
+
+    def run(self) -> Iterator[Event]:
+        from layercert.search.adaptive.branch import expand
+
+        for clause in range(len(self.task.problem.clauses)):
+            yield from self._start(clause)
+        model, effort = self.model, self.effort
+        kids = np.empty((2, ROWS, self.root.shape[1]))
+        points = np.empty((2, model.W0.shape[1]))
+        bounds = np.empty(2)
+        lower = 0.0
+        while self.queue:
+            key, node = self.queue.pop()
+            if key >= self.goal:
+                self._close(node, "bound")
+                continue
+            if min(key, self.closed) > lower:
+                lower = min(key, self.closed)
+                yield Bound(lower)
+            if self.U < effort.refresh * node.radius:
+                yield from self._refresh(node)
+                continue
+            rows = int(self.first[node.clause])
+            kid_weights = np.empty((2, len(node.weights)))
+            neuron = expand(
+                model, node.state, node.weights, rows, node.bound, self.U, self.goal, effort.candidates,
+                effort.probe_steps, effort.steps, effort.rounds, kids, kid_weights, bounds, points,
+            )  # fmt: skip
+            children = [
+                Node(self.nodes + i, node.clause, float(bounds[i]), kids[i].copy(), kid_weights[i], node.radius)
+                for i in range(2)
+            ]
+            self.nodes += 2
+            if self.recorder is not None:
+                layer = int(np.searchsorted(model.noff, neuron, side="right")) - 1
+                at, pair = int(neuron - model.noff[layer]), (children[0].number, children[1].number)
+                self.recorder.split(node.number, layer, at, pair, node.state[ALPHA], node.state[BETA], node.weights)
+            for i, child in enumerate(children):
+                yield from self._consider(child, points[i])
+        yield Bound(min(self.U, self.closed))
+
+    def improve(self, step: Vector, distance: float, clause: int) -> Iterator[Event]:
+        if distance < self.U:
+            self.U, self.witness = distance, True
+            yield Improve(step.copy(), distance, self.task.problem.clauses[clause])
+
+    def _seek(self, step: Vector, clause: int) -> Iterator[Event]:
+        """A short attack from a node's nearest point."""
+        from layercert.attack_kernel import seek
+
+        m, x = self.model, self.task.problem.x
+        distance, w = seek(
+            m.W0, m.Wh, m.b, m.noff, m.woff, m.R, m.c, self.first, x, m.box_lo, m.box_hi, m.boxed, m.p,
+            clause, step, self.effort.seek_steps, self.U,
+        )  # fmt: skip
+        yield from self.improve(w, float(distance), clause)
+
+    def polish(self, step: Vector, clause: int) -> Iterator[Event]:
+        """The exact distance on the linear piece of a witness, then on the pieces behind the faces that hold it up."""
+        z = np.concatenate(self.task.problem.network.preactivations(self.task.problem.x + step))
+        answer = self.leaves.solve(
+            np.where(z > 0, 1.0, -1.0), self.meets, self.task.problem.clauses[clause], self.U
+        )
+        yield from self.improve(answer.step, answer.value, clause)
+
+    def _start(self, clause: int) -> Iterator[Event]:
+        """The root of a clause: a cheap bound first, so that a hopeless target costs nothing."""
+        from layercert.search.adaptive.bound import deepen, optimise
+
+        rows = slice(int(self.first[clause]), int(self.first[clause + 1]))
+        weights = np.full(rows.stop - rows.start, 1.0 / (rows.stop - rows.start))
+        node = Node(self.nodes, clause, 0.0, self.root.copy(), weights, self.U)
+        self.nodes += 1
+        if self.recorder is not None:
+            self.recorder.root(node.number, self.task.problem.clauses[clause], self.U)
+        w = np.zeros(self.model.W0.shape[1])
+        args = (self.model, node.state, weights, rows.start)
+        node.bound = optimise(*args, self.goal, 0, w)
+        if node.bound < self.goal:
+            node.bound = max(node.bound, optimise(*args, self.goal, self.effort.root_steps, w))
+        if node.bound < self.goal:
+            node.bound = deepen(
+                *args, self.U, self.goal, node.bound, self.effort.steps, self.effort.root_rounds, w
+            )
+        self.task.root_bound = node.bound / self.U
+        yield from self._consider(node, w)
+
+    def _consider(self, node: Node, step: Vector) -> Iterator[Event]:
+        """Close a bounded node, or finish it exactly, or queue it; its nearest point may be a witness."""
+        if node.bound >= self.goal:
+            self._close(node, "empty" if math.isinf(node.bound) else "bound")
+            return
+        problem = self.task.problem
+        clause = problem.clauses[node.clause]
+        yield from self._seek(step, node.clause)
+        state = node.state
+        if bool(((state[PHASE] == 0) & (state[LO] < 0) & (state[HI] > 0)).any()):
+            self.queue.push(node.bound, node)
+            return
+        # stable neurons have rows too, unless the whole ball is on their side: theirs is proved for unsafe points only
+        sides = np.where((state[PHASE] > 0) | ((state[PHASE] == 0) & (state[LO] >= 0)), 1.0, -1.0)
+        answer = self.leaves.solve(sides, self.meets, clause, self.U)
+        node.bound = max(node.bound, answer.lower)
+        self._close(node, "program", answer.multipliers)
+        yield from self.improve(answer.step, answer.value, node.clause)
+
+    def _refresh(self, node: Node) -> Iterator[Event]:
+        """Bound a node again in today's smaller ball."""
+        from layercert.search.adaptive.bound import deepen
+
+        w = np.zeros(self.model.W0.shape[1])
+        node.radius = self.U
+        rows = int(self.first[node.clause])
+        node.bound = deepen(
+            self.model, node.state, node.weights, rows, self.U, self.goal, node.bound,
+            self.effort.steps, self.effort.rounds, w,
+        )  # fmt: skip
+        yield from self._consider(node, w)
+
+    def _close(self, node: Node, reason: str, multipliers: Vector | None = None) -> None:
+        self.closed = min(self.closed, node.bound)
+        if self.recorder is not None:
+            state = node.state
+            self.recorder.close(
+                node.number, reason, node.bound, state[ALPHA], state[BETA], node.weights, multipliers
+            )

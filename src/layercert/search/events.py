@@ -1,0 +1,55 @@
+"""What a search reports while it runs. Time limits, progress bars, traces, pictures and records consume these events;
+none of them enters the algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from layercert.arrays import Vector
+from layercert.geometry import Cell
+from layercert.problem import Clause
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """Every unsafe point is at least this far away (proved)."""
+
+    lower: float
+
+
+@dataclass(frozen=True, eq=False)
+class Visit:
+    """A pattern was taken from the queue."""
+
+    cell: Cell
+    distance: float
+
+
+@dataclass(frozen=True, eq=False)
+class Queue:
+    """A pattern was put into the queue, `origin` being the pattern it was found from."""
+
+    cell: Cell
+    distance: float
+    origin: Cell
+
+
+@dataclass(frozen=True, eq=False)
+class Prune:
+    """A pattern and everything below it was dropped, and why."""
+
+    cell: Cell
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Improve:
+    """A point at offset w from x, unsafe up to rounding, nearer than any before."""
+
+    step: Vector
+    distance: float
+    clause: Clause
+
+
+Event: TypeAlias = Bound | Visit | Queue | Prune | Improve

@@ -1,0 +1,25 @@
+"""A priority queue with a stable tie-breaker: first in, first out among equals."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class PriorityQueue(Generic[T]):
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, T]] = []
+        self._ticket = count()
+
+    def push(self, key: float, item: T) -> None:
+        heapq.heappush(self._heap, (key, next(self._ticket), item))
+
+    def pop(self) -> tuple[float, T]:
+        key, _, item = heapq.heappop(self._heap)
+        return key, item
+
+    def __len__(self) -> int:
+        return len(self._heap)

@@ -1,0 +1,111 @@
+"""The state that all geometric searches share: the upper bound U, the hierarchy, the distance programs.
+
+Soundness of the reported lower bound. Keys in the queue are proved lower bounds of the patterns' distances. On the
+segment from a pattern's nearest known point (at distance e) to the nearest unsafe point (at distance d*), all patterns
+are linked by faces that hold a point of the segment, hence no farther than max(e, d*); faces are tested with the
+rounding margin of their rows, so none of them is lost. The first pattern on this path that was not yet visited waits in
+the queue, so the least key K satisfies K <= max(e, d*): the bound K is valid up to e minus the parent's own key, which
+is the gap of the program that found the parent. `slip` keeps the largest such gap and is subtracted. A program that no
+solver could decide lowers `ceiling` to what is proved about it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from layercert.arrays import Indices, Vector
+from layercert.geometry import Cell, Cells, Polyhedron
+from layercert.problem import Clause, Problem
+from layercert.programs.chain import SolverChain
+from layercert.programs.program import Programs, Solutions, gap_closed, single
+from layercert.search.events import Event, Improve
+
+#: Without a radius, a witness or a domain, distances beyond this many times the size of x count as never.
+HORIZON = 1e6
+#: The largest relative gap of a program that may be booked as slip.
+SLIP = 1e-7
+
+
+class Task:
+    """One search for one problem."""
+
+    def __init__(self, problem: Problem, chain: SolverChain, U: float | None = None) -> None:
+        self.problem = problem
+        self.cells = Cells(problem)
+        self.chain = chain
+        self.U = min(problem.radius if U is None else U, problem.reach)
+        self.floor = math.inf  # least proved distance to an unsafe point of a visited region
+        self.ceiling = math.inf  # least bound of anything that no solver could decide
+        self.slip = 0.0
+        self.note = ""  # what the result should say about how it was found
+        self.deadline: float | None = None  # monotonic seconds; for a solver that cannot be interrupted from outside
+        self.horizon = HORIZON * (1.0 + problem.norm.value(problem.x))
+
+    @property
+    def cutoff(self) -> float:
+        """Nothing at or beyond this distance matters."""
+        return min(self.U, self.horizon)
+
+    @property
+    def ball(self) -> float:
+        """Rows and faces whose hyperplane is farther than this are left out of programs (Appendix C)."""
+        return self.cutoff
+
+    def lower(self, key: float) -> float:
+        """The proved bound when the least key in the queue is `key`."""
+        return max(0.0, min(key - self.slip, self.cutoff, self.floor, self.ceiling))
+
+    def decision(self, A: Cell, clauses: tuple[Clause, ...], within: Polyhedron | None = None) -> Iterator[Event]:
+        """decision_bound(A, x, y): the distance to each clause on R_A, problem (7); lowers U.
+
+        The clause is an inequality here, C f <= d: the same value as the paper's f_y = f_j whenever the region is not
+        unsafe as a whole, and it is defined for every clause.
+        """
+        norm, box = self.problem.norm, self.problem.box
+        region, _ = A.region(self.ball)
+        for clause in clauses:
+            rows = A.unsafe(clause)
+            if bool((norm.prove_halfspace(rows.A, -rows.r - rows.slack, box, rows.growth) >= self.cutoff).any()):
+                continue  # the row alone is beyond U (Appendix C): no program to solve
+            whole = Polyhedron.stack([rows, region] if within is None else [rows, region, within])
+            answer = self.chain.solve(single(whole, norm, box, self.cutoff))
+            if answer.lower[0] >= self.cutoff:
+                continue
+            if not answer.decided[0]:
+                self.ceiling = min(self.ceiling, float(answer.lower[0]))
+            if answer.value[0] < self.U:
+                self.U = float(answer.value[0])
+                self.floor = min(self.floor, float(answer.lower[0]))
+                yield Improve(answer.steps[0], self.U, clause)
+
+    def faces(self, rows: Polyhedron, which: Indices) -> Solutions:
+        """Problem (9) for several faces of one region: the rows `which`, one at a time, turned into equalities."""
+        programs = Programs(rows, which, self.problem.norm, self.problem.box, self.cutoff)
+        return self.accept(self.chain.solve(programs))
+
+    def accept(self, answers: Solutions) -> Solutions:
+        """Book what the answers are worth: open gaps, and programs that nobody could decide."""
+        near = answers.lower < self.cutoff
+        # a point with a small gap costs that gap everywhere, a large gap or no point caps the bound right here
+        usable = near & (answers.decided | gap_closed(answers.lower, answers.value, SLIP))
+        if usable.any():
+            self.slip = max(self.slip, float((answers.value[usable] - answers.lower[usable]).max()))
+        lost = near & ~usable
+        if lost.any():
+            self.ceiling = min(self.ceiling, float(answers.lower[lost].min()))
+        return answers
+
+    def nearest(self, rows: Polyhedron) -> tuple[float, Vector] | None:
+        """The point of a polyhedron nearest to x: (proved distance, offset), or None when it is beyond U."""
+        answers = self.accept(self.chain.solve(single(rows, self.problem.norm, self.problem.box, self.cutoff)))
+        if answers.lower[0] >= self.cutoff:
+            return None
+        return float(answers.lower[0]), usable(answers.steps[0])
+
+
+def usable(step: Vector) -> Vector:
+    """A solver's point, or x itself when it has none (then `ceiling` already says that nothing more is proved)."""
+    return step if bool(np.isfinite(step).all()) else np.zeros_like(step)

@@ -1,0 +1,55 @@
+"""Shared by all tests: hypothesis profiles, optional parts, and the rule that CI skips nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator
+from types import ModuleType
+
+import pytest
+from hypothesis import settings
+
+IN_CI = os.environ.get("LAYERCERT_CI") == "1"
+
+# No deadline: the first example of a kernel pays for its compilation.
+settings.register_profile("dev", deadline=None, max_examples=25)
+settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True, print_blob=True)
+settings.load_profile("ci" if IN_CI else "dev")
+
+
+@pytest.fixture(scope="session")
+def torch() -> ModuleType:
+    """The torch module; the test is skipped where it is not installed."""
+    reason = "torch is not installed (the dev extra leaves it out); run: pip install 'layercert[torch]'"
+    return pytest.importorskip("torch", reason=reason)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a Chromium binary; the test is skipped where there is none."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    return path or pytest.skip("no Chromium on PATH; on Debian run: apt install chromium")
+
+
+def skip_is_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """In CI every optional part is installed, so a skip means a check that silently did not run."""
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{reason} (LAYERCERT_CI=1 allows no skips)"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    skip_is_failure(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a whole module, skipped by importorskip at its top."""
+    report = yield
+    skip_is_failure(report)
+    return report

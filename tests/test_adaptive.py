@@ -1,0 +1,156 @@
+"""The adaptive search against brute force: radii, soundness of every bound, degenerate networks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from brute import brute_force
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layercert.arrays import Vector
+from layercert.network import Network
+from layercert.problem import Clause, Problem, robustness
+from layercert.programs.stacks import make_chain
+from layercert.search.adaptive import Effort, adaptive
+from layercert.search.events import Bound, Improve
+from layercert.search.task import Task
+
+NORMS = [1.0, 1.5, 2.0, 3.0, math.inf]
+
+
+@dataclass
+class Run:
+    """What a search reported in the end."""
+
+    lower: float
+    upper: float
+    witness: Vector | None
+    bounds: list[float]
+
+
+def run(problem: Problem, U: float | None = None, effort: Effort | None = None) -> Run:
+    task = Task(problem, make_chain("default", problem.norm), U)
+    bounds: list[float] = []
+    upper, witness = math.inf, None
+    for event in adaptive(task, effort):
+        if isinstance(event, Bound):
+            bounds.append(event.lower)
+        elif isinstance(event, Improve):
+            assert event.distance < upper
+            upper, witness = event.distance, problem.x + event.step
+            assert problem.norm.value(event.step) == pytest.approx(upper, rel=1e-9)
+            assert float(event.clause.margins(problem.network(witness)).max()) <= 1e-8
+    return Run(max(bounds, default=0.0), upper, witness, bounds)
+
+
+def agree(problem: Problem, found: Run) -> None:
+    """The radius is the brute force's to 1e-7, and no bound ever exceeded it."""
+    distance, _ = brute_force(problem)
+    slack = 1e-9 * (1 + distance) if math.isfinite(distance) else 0.0
+    assert all(bound <= distance + slack for bound in found.bounds)
+    if math.isinf(distance):
+        assert math.isinf(found.upper)
+        assert found.lower >= min(problem.radius, problem.reach, 1e5)
+    else:
+        assert found.upper == pytest.approx(distance, rel=1e-7, abs=1e-9)
+        assert found.lower == pytest.approx(distance, rel=2e-7, abs=1e-9)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Small networks with small integer or normal weights; dead, duplicate and constant neurons included."""
+    inputs = draw(st.integers(1, 3))
+    widths = draw(st.sampled_from([(), (2,), (5,), (3, 3), (2, 2, 2)]))
+    sizes = [inputs, *widths, draw(st.integers(2, 4))]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kind = draw(st.sampled_from(["normal", "integer", "sparse", "duplicate", "dead"]))
+    weights, biases = [], []
+    for n, m in zip(sizes, sizes[1:], strict=False):
+        W, b = rng.normal(size=(m, n)), rng.normal(size=m) * 0.5
+        if kind == "integer":
+            W, b = np.rint(W), np.rint(b)
+        elif kind == "sparse":
+            W *= rng.random(W.shape) < 0.5
+        elif kind == "duplicate":
+            W[-1], b[-1] = W[0], b[0]
+        weights.append(W)
+        biases.append(b)
+    if kind == "dead" and widths:
+        biases[len(widths) // 2][:] = -100.0
+    return Network.from_arrays(weights, biases)
+
+
+@given(networks(), st.sampled_from(NORMS), st.booleans(), st.integers(0, 1000))
+def test_the_radius_is_that_of_brute_force(net: Network, p: float, boxed: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = np.rint(rng.uniform(0, 4, net.inputs)) / 4  # often on the domain's ends and on hyperplanes
+    problem = robustness(net, x, p, domain=(0, 1) if boxed else None)
+    agree(problem, run(problem))
+
+
+@given(networks(), st.sampled_from(NORMS), st.integers(0, 1000))
+def test_general_properties(net: Network, p: float, seed: int) -> None:
+    """A union of polyhedra with several rows each."""
+    rng = np.random.default_rng(seed)
+    clauses = tuple(
+        Clause(rng.normal(size=(rows, net.classes)), rng.normal(size=rows) - 0.5)
+        for rows in rng.integers(1, 4, size=rng.integers(1, 3))
+    )
+    problem = replace(robustness(net, rng.uniform(-1, 1, net.inputs), p, domain=(-2, 2)), clauses=clauses)
+    agree(problem, run(problem))
+
+
+@given(networks(), st.sampled_from([1.0, 2.0, math.inf]), st.floats(0.2, 2.0), st.integers(0, 1000))
+def test_a_given_radius_is_proved_or_refuted(net: Network, p: float, factor: float, seed: int) -> None:
+    x = np.random.default_rng(seed).uniform(-1, 1, net.inputs)
+    problem = robustness(net, x, p)
+    distance, _ = brute_force(problem)
+    radius = factor * (distance if 0 < distance < math.inf else 1.0)
+    found = run(problem.within(radius))
+    if distance > radius * (1 + 1e-6):
+        assert found.witness is None
+        assert found.lower == pytest.approx(radius, rel=2e-7)
+    elif distance < radius * (1 - 1e-6):
+        assert found.upper == pytest.approx(distance, rel=1e-7, abs=1e-9)
+        assert found.lower <= distance * (1 + 1e-9)
+
+
+def test_a_known_upper_bound_is_used_and_not_reported_again() -> None:
+    # |x| - 0.5 >= 0: from 0.1 the nearest point is 0.5, at distance 0.4
+    net = Network.from_arrays([[[1.0], [-1.0]], [[-1.0, -1.0], [0.0, 0.0]]], [[0.0, 0.0], [0.5, 0.0]])
+    problem = robustness(net, [0.1])
+    found = run(problem, U=0.4)
+    assert found.witness is None
+    assert found.lower == pytest.approx(0.4, rel=1e-6)
+    assert run(problem).upper == pytest.approx(0.4, rel=1e-9)
+
+
+def test_an_unsafe_input_has_distance_zero() -> None:
+    net = Network.from_arrays([[[1.0]], [[1.0], [0.0]]], [[0.0], [0.0, 0.5]])
+    problem = robustness(net, [0.1], label=0)
+    assert run(problem).upper == 0.0
+
+
+def test_a_constant_network_is_robust_everywhere() -> None:
+    net = Network.from_arrays([np.zeros((3, 2)), np.zeros((2, 3))], [np.ones(3), [1.0, 0.0]])
+    found = run(robustness(net, [0.5, 0.5], domain=(0, 1)))
+    assert math.isinf(found.upper)
+    assert found.lower >= 0.5
+
+
+def test_the_search_can_be_closed_at_any_time() -> None:
+    rng = np.random.default_rng(3)
+    sizes = [4, 12, 12, 2]
+    net = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in zip(sizes, sizes[1:], strict=False)],
+        [rng.normal(size=m) for m in sizes[1:]],
+    )
+    problem = robustness(net, rng.uniform(size=4))
+    events = adaptive(Task(problem, make_chain("default", problem.norm)))
+    for _ in range(3):
+        next(events, None)
+    events.close()

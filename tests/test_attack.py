@@ -1,0 +1,68 @@
+"""The attack finds real witnesses; settling makes them strict with hardly a move."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from brute import brute_force
+from hypothesis import given
+from hypothesis import strategies as st
+from test_adaptive import NORMS, networks
+
+from layercert.attack import attack, settle
+from layercert.network import Network
+from layercert.problem import robustness
+
+
+@given(networks(), st.sampled_from(NORMS), st.booleans(), st.integers(0, 1000))
+def test_every_witness_is_unsafe_and_in_the_domain(net: Network, p: float, boxed: bool, seed: int) -> None:
+    x = np.random.default_rng(seed).uniform(0, 1, net.inputs)
+    problem = robustness(net, x, p, domain=(0, 1) if boxed else None)
+    found = attack(problem)
+    if found is None:
+        return
+    w, distance, clause = found
+    assert distance == pytest.approx(problem.norm.value(w), rel=1e-12)
+    assert distance >= brute_force(problem)[0] * (1 - 1e-8) - 1e-9
+    v = settle(problem, w, clause)
+    if v is None:  # a tie that no small move resolves, as between constant outputs
+        return
+    assert float(clause.margins(net(v)).max()) <= 0
+    assert problem.norm.value(v - (x + w)) <= 1.01e-6 * distance + 1e-15
+    assert (v == problem.into_domain(v)).all()
+
+
+def test_nothing_is_found_beyond_the_limit() -> None:
+    net = Network.from_arrays([[[1.0]], [[-1.0], [0.0]]], [[0.0], [0.5, 0.0]])
+    problem = robustness(net, [0.1])
+    found = attack(problem)
+    assert found is not None
+    assert found[1] == pytest.approx(0.4, rel=1e-6)
+    assert attack(problem, U=0.3) is None
+
+
+def test_a_point_short_of_the_boundary_by_rounding_is_settled_strictly() -> None:
+    rng = np.random.default_rng(0)
+    sizes = [30, 20, 20, 3]
+    net = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in zip(sizes, sizes[1:], strict=False)],
+        [rng.normal(size=m) for m in sizes[1:]],
+    )
+    for p in (1.0, 2.0, math.inf):
+        problem = robustness(net, rng.uniform(size=30), p, domain=(-1, 2))
+        found = attack(problem)
+        assert found is not None
+        w, distance, clause = found
+        v = settle(problem, w * (1 - 1e-12), clause)
+        assert v is not None
+        margin = float(clause.margins(net(v)).max())
+        assert margin < -float((np.abs(clause.C) @ net.forward_error(v)).max())
+        assert problem.distance(v) <= distance * (1 + 1e-9)
+
+
+def test_settle_gives_up_on_a_safe_point() -> None:
+    net = Network.from_arrays([[[1.0]], [[-1.0], [0.0]]], [[0.0], [0.5, 0.0]])
+    problem = robustness(net, [0.1])
+    assert settle(problem, np.array([0.2]), problem.clauses[0]) is None

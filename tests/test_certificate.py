@@ -1,0 +1,371 @@
+"""Certificates: real ones are accepted by both arithmetics, forgeries are not, hostile files do no harm."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.random import Generator
+
+import layercert as lc
+from brute import brute_force
+from layercert import shipped
+from layercert.certificate.checker import check
+from layercert.certificate.claim import Certificate, Tree, load_certificate, sha256
+from layercert.network import Network
+from layercert.problem import Problem
+from tiny import degenerate, examples, generic, seeds
+
+
+def certified(problem: Problem, **options: Any) -> lc.Result:
+    return lc.measure(
+        problem.network, problem.x, problem.norm.p, problem.label, problem.radius, problem.domain,
+        certificate=True, **options,
+    )  # fmt: skip
+
+
+@examples(dev=40, ci=200)
+@given(seed=seeds)
+def test_every_answer_is_certified_and_the_certificate_holds(seed: int) -> None:
+    for problem in (generic(seed), degenerate(seed)):
+        r = certified(problem)
+        assert r.certificate is not None, r
+        report = check(problem.network, r.certificate)
+        assert report.ok, report
+        true, _ = brute_force(problem)
+        assert report.lower <= true * (1 + 1e-9) + 1e-12
+        if r.status == "exact":
+            assert report.lower == pytest.approx(r.upper, rel=3e-6, abs=1e-12)
+            assert report.upper == r.upper
+
+
+@examples(dev=8, ci=40)
+@given(seed=seeds)
+def test_ball_arithmetic_agrees(seed: int) -> None:
+    problem = generic(seed)
+    r = certified(problem)
+    assert r.certificate is not None
+    assert check(problem.network, r.certificate, exact=True).ok
+
+
+@pytest.mark.parametrize("method", ["geocert", "layercert-both", "mip"])
+def test_answers_of_other_methods_are_certified_too(method: str) -> None:
+    problem = replace(generic(3), norm=lc.norms.Norm(math.inf), radius=math.inf)
+    r = certified(problem, method=method)
+    assert r.certificate is not None and check(problem.network, r.certificate).ok
+
+
+def test_an_interrupted_run_is_certified_for_the_bound_it_reached() -> None:
+    net = lc.load(shipped.path("mnist17_plain_3x50"))
+    x = np.load(shipped.path("digits"))["X"][0]
+    bounds: list[float] = []
+
+    def stop_after_ten(run: Any, event: object) -> None:
+        bounds.append(run.lower)
+        if len(bounds) == 10:
+            raise KeyboardInterrupt
+
+    r = lc.measure(net, x, method="layercert-both", radius=0.05, domain=(0, 1), certificate=True, watch=stop_after_ten)
+    assert r.interrupted and r.status == "undecided"
+    assert r.certificate is not None
+    report = check(net, r.certificate)
+    assert report.ok
+    assert report.lower == pytest.approx(r.lower, rel=2e-6)
+
+
+def test_verify_is_certified() -> None:
+    net = lc.load(shipped.path("mnist17_l1_2x20"))
+    x = np.load(shipped.path("digits"))["X"][0]
+    r = lc.verify(net, x, 0.02, domain=(0, 1), certificate=True)
+    assert r.status == "robust"
+    assert r.certificate is not None and check(net, r.certificate).lower == pytest.approx(0.02, rel=2e-6)
+
+
+@pytest.fixture(scope="module")
+def real() -> tuple[Network, Certificate]:
+    """A certificate with several leaves, three classes, a box and a witness."""
+    rng = np.random.default_rng(11)
+    sizes = [6, 16, 16, 3]
+    net = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)],
+        [rng.normal(size=m) * 0.5 for m in sizes[1:]],
+    )
+    x = rng.uniform(-1, 1, 6)
+    r = lc.measure(net, x, "linf", domain=(x - 3, x + 3), certificate=True)
+    assert r.status == "exact" and r.certificate is not None
+    assert r.certificate.leaves > 6
+    return net, r.certificate
+
+
+def test_the_sentence_says_what_was_proved(real: tuple[Network, Certificate]) -> None:
+    net, certificate = real
+    text = str(check(net, certificate))
+    assert text.startswith(f"Proved for the network with SHA-256 {net.sha256[:16]}")
+    assert f"linf distance {certificate.radius:.9g} of x inside the domain is given class {certificate.label}" in text
+    assert f"lies at distance {certificate.upper:.9g}" in text
+
+
+def test_a_file_holds_the_same_certificate(real: tuple[Network, Certificate], tmp_path: Path) -> None:
+    net, certificate = real
+    certificate.save(tmp_path / "c.npz")
+    again = load_certificate(tmp_path / "c.npz")
+    assert check(net, again) == check(net, certificate)
+
+
+# Mutations. A mutant may be accepted only if its claim is still true; the ones below all claim something false, or
+# break the proof of something true so that it proves nothing.
+
+
+def mutate_tree(certificate: Certificate, i: int, **arrays: Any) -> Certificate:
+    trees = list(certificate.trees)
+    trees[i] = replace(trees[i], **arrays)
+    return replace(certificate, trees=tuple(trees))
+
+
+def without(tree: Tree, node: int) -> Tree:
+    keep = np.arange(len(tree.layer)) != node
+    return Tree(*(getattr(tree, f)[keep] for f in ("layer", "neuron", "rounds", "alpha", "beta", "mu")))
+
+
+class TestForgeries:
+    def rejected(self, net: Network, certificate: Certificate, text: str = "") -> None:
+        report = check(net, certificate)
+        assert not report.ok and report.lower == 0.0
+        assert text in report.reason, report.reason
+        assert not check(net, certificate, exact=True).ok
+
+    def test_another_network(self, real: tuple[Network, Certificate]) -> None:
+        net, certificate = real
+        weights = [w.copy() for w in net.weights]
+        weights[1][0, 0] = np.nextafter(weights[1][0, 0], 9)
+        self.rejected(Network.from_arrays(weights, net.biases), certificate, "another network")
+
+    def test_a_raised_radius(self, real: tuple[Network, Certificate]) -> None:
+        net, certificate = real
+        assert certificate.witness is not None
+        for factor in (1 + 1e-5, 1.01, 2.0, 1e3):
+            self.rejected(net, replace(certificate, radius=certificate.radius * factor), "not proved")
+
+    @pytest.mark.parametrize("radius", [-1.0, math.nan, math.inf])
+    def test_a_senseless_radius(self, real: tuple[Network, Certificate], radius: float) -> None:
+        self.rejected(real[0], replace(real[1], radius=radius), "radius")
+
+    def test_another_input(self, real: tuple[Network, Certificate]) -> None:
+        net, certificate = real
+        assert certificate.witness is not None
+        # from a point next to the witness the claimed radius is far too large
+        nearer = certificate.x + 0.9 * (certificate.witness - certificate.x)
+        self.rejected(net, replace(certificate, x=nearer))
+
+    def test_a_dropped_leaf_and_a_dropped_branch(self, real: tuple[Network, Certificate]) -> None:
+        net, certificate = real
+        for i, tree in enumerate(certificate.trees):
+            for node in range(len(tree.layer)):
+                trees = list(certificate.trees)
+                trees[i] = without(tree, node)
+                report = check(net, replace(certificate, trees=tuple(trees)))
+                assert not report.ok
+
+    def test_a_duplicated_branch(self, real: tuple[Network, Certificate]) -> None:
+        net, certificate = real
+        i = int(np.argmax([t.leaves for t in certificate.trees]))
+        tree = certificate.trees[i]
+        twice = {
+            f: np.concatenate([getattr(tree, f)] * 2) for f in ("layer", "neuron", "rounds", "alpha", "beta", "mu")
+        }
+        self.rejected(net, mutate_tree(certificate, i, **twice), "superfluous")
+
+    def test_a_neuron_split_twice_or_missing(self, real: tuple[Network, Certificate]) -> None:
+        net, certificate = real
+        i = int(np.argmax([t.leaves for t in certificate.trees]))
+        tree = certificate.trees[i]
+        splits = np.flatnonzero(tree.layer)
+        same = tree.layer.copy(), tree.neuron.copy()
+        for a in same:
+            a[splits] = a[splits[0]]
+        self.rejected(net, mutate_tree(certificate, i, layer=same[0], neuron=same[1]), "second time")
+        wild = tree.neuron.copy()
+        wild[splits[0]] = 99
+        self.rejected(net, mutate_tree(certificate, i, neuron=wild), "does not exist")
+
+    @pytest.mark.parametrize("name", ["alpha", "beta", "mu"])
+    @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
+    def test_multipliers_out_of_range(self, real: tuple[Network, Certificate], name: str, value: float) -> None:
+        net, certificate = real
+        for i, tree in enumerate(certificate.trees):
+            array = getattr(tree, name).copy()
+            array[-1, 0] = value
+            self.rejected(net, mutate_tree(certificate, i, **{name: array}))
+
+    def test_a_missing_class(self, real: tuple[Network, Certificate]) -> None:
+        net, certificate = real
+        less = replace(certificate, clauses=certificate.clauses[:1], trees=certificate.trees[:1])
+        self.rejected(net, less, "nothing is said about class")
+
+    def test_a_changed_clause(self, real: tuple[Network, Certificate]) -> None:
+        net, certificate = real
+        C, d, target = certificate.clauses[0]
+        easy = ((C, d - 1e3, target), *certificate.clauses[1:])
+        self.rejected(net, replace(certificate, clauses=easy), "is not f_")
+
+    def test_another_label(self, real: tuple[Network, Certificate]) -> None:
+        net, certificate = real
+        assert certificate.label is not None
+        self.rejected(net, replace(certificate, label=(certificate.label + 1) % 3))
+
+    def test_a_false_witness(self, real: tuple[Network, Certificate]) -> None:
+        net, certificate = real
+        assert certificate.domain is not None and certificate.witness is not None
+        self.rejected(net, replace(certificate, witness=certificate.x), "not unsafe")
+        self.rejected(net, replace(certificate, upper=0.5 * certificate.upper), "farther than")
+        outside = (certificate.domain[0], certificate.x.copy())
+        self.rejected(net, replace(certificate, domain=outside))
+
+    def test_a_wider_domain_or_a_longer_norm(self, real: tuple[Network, Certificate]) -> None:
+        """l_2 balls are inside l_inf balls of the same radius, so p = 2 is a true claim; it may be accepted."""
+        net, certificate = real
+        report = check(net, replace(certificate, p=2.0))
+        assert report.ok or report.lower == 0.0
+
+    def test_hundreds_of_random_mutants(self, real: tuple[Network, Certificate]) -> None:
+        """Random damage to the proof. A mutant with the old radius still claims something true and must only not
+        crash; with a raised radius none may be accepted."""
+        net, certificate = real
+        rng = np.random.default_rng(0)
+        for _ in range(300):
+            mutant = random_mutant(rng, certificate)
+            check(net, mutant)
+            assert not check(net, replace(mutant, radius=certificate.radius * 1.001)).ok
+
+
+def random_mutant(rng: Generator, certificate: Certificate) -> Certificate:
+    i = int(rng.integers(len(certificate.trees)))
+    tree = certificate.trees[i]
+    name = str(rng.choice(["layer", "neuron", "rounds", "alpha", "beta", "mu"]))
+    array = getattr(tree, name).copy()
+    at = tuple(int(rng.integers(n)) for n in array.shape)
+    if array.dtype.kind == "f":
+        array[at] = rng.choice([0.0, 1.0, 0.5, 1e-3, array[at] * 2, abs(rng.normal()) * 10])
+    else:
+        array[at] = rng.integers(-1, 8)
+    return mutate_tree(certificate, i, **{name: array})
+
+
+class TestHostileFiles:
+    def save(self, path: Path, certificate: Certificate) -> bytes:
+        certificate.save(path)
+        return path.read_bytes()
+
+    def test_truncated_and_garbage_files(self, real: tuple[Network, Certificate], tmp_path: Path) -> None:
+        data = self.save(tmp_path / "c.npz", real[1])
+        rng = np.random.default_rng(1)
+        bad = tmp_path / "bad.npz"
+        for cut in rng.integers(0, len(data), 40):
+            bad.write_bytes(data[:cut])
+            with pytest.raises(lc.LayerCertError, match="not a readable LayerCert certificate"):
+                load_certificate(bad)
+        for _ in range(150):
+            damaged = bytearray(data)
+            for at in rng.integers(0, len(data), 5):
+                damaged[at] = int(rng.integers(256))
+            bad.write_bytes(bytes(damaged))
+            try:
+                certificate = load_certificate(bad)
+            except lc.LayerCertError:
+                continue
+            if check(real[0], certificate).ok:
+                assert certificate.radius <= real[1].radius
+
+    @pytest.mark.parametrize("text", [b"", b"hello", b"PK\x03\x04 and nothing else"])
+    def test_not_a_certificate(self, tmp_path: Path, text: bytes) -> None:
+        path = tmp_path / "x.npz"
+        path.write_bytes(text)
+        with pytest.raises(lc.LayerCertError, match="not a readable LayerCert certificate"):
+            load_certificate(path)
+
+    def test_a_bomb_is_not_unpacked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("layercert.certificate.claim.LARGEST", 1 << 20)
+        path = tmp_path / "bomb.npz"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for i in range(3):
+                archive.writestr(f"m{i}.npy", bytes(1 << 20))
+        with pytest.raises(lc.LayerCertError, match="would unpack to more than"):
+            load_certificate(path)
+
+    def test_an_array_that_announces_more_than_it_holds(
+        self, real: tuple[Network, Certificate], tmp_path: Path
+    ) -> None:
+        path = tmp_path / "c.npz"
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**13,)})
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("header.npy", header.getvalue())
+        with pytest.raises(lc.LayerCertError, match="size differs from its header"):
+            load_certificate(path)
+
+    def test_no_pickle(self, tmp_path: Path) -> None:
+        path = tmp_path / "c.npz"
+        with path.open("wb") as file:
+            np.savez(file, header=np.array([{"a": 1}], dtype=object))
+        with pytest.raises(lc.LayerCertError, match="does not belong in a certificate"):
+            load_certificate(path)
+
+    def test_another_version(self, real: tuple[Network, Certificate], tmp_path: Path) -> None:
+        header = json.dumps({"format": "layercert certificate", "version": 99}).encode()
+        path = tmp_path / "c.npz"
+        with path.open("wb") as file:
+            np.savez(file, header=np.frombuffer(header, np.uint8), x=real[1].x)
+        with pytest.raises(lc.LayerCertError, match="version 99, this program reads version 1"):
+            load_certificate(path)
+
+    def test_x_and_its_hash_belong_together(self) -> None:
+        assert sha256(np.zeros(2)) != sha256(np.array([0.0, 1e-300]))
+
+
+class TestSoundness:
+    """Networks whose radius is known by construction, at scales where floating point is tempted to lie."""
+
+    @pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0, 1e3, 1e8])
+    @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+    def test_scaled_weights(self, scale: float, norm: str) -> None:
+        # margin = scale*(1 - relu(a) - relu(b)) at (a, b): from (0.1, 0.1) the boundary a + b = 1 is 0.8 away in l1,
+        # 0.8/sqrt 2 in l2, 0.4 in linf
+        net = Network.from_arrays([np.eye(2) * scale, [[-1.0, -1.0], [0.0, 0.0]]], [np.zeros(2), [scale, 0.0]])
+        true = {"l1": 0.8, "l2": 0.8 / math.sqrt(2), "linf": 0.4}[norm]
+        r = lc.measure(net, [0.1, 0.1], norm, certificate=True)
+        assert r.status == "exact"
+        assert r.lower <= true * (1 + 1e-15) and r.upper >= true * (1 - 1e-15)
+        assert r.upper == pytest.approx(true, rel=1e-6)
+        assert r.certificate is not None and check(net, r.certificate).ok
+
+    @pytest.mark.parametrize("width", [1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12])
+    @pytest.mark.parametrize("gain", [1.0, 1e6])
+    def test_narrow_boxes_with_huge_weights(self, width: float, gain: float) -> None:
+        """The unsafe point lies in the middle of a box of the given width: 'robust' would be wrong at any width."""
+        x = 0.5
+        # margin = gain*(x + width/2 - t): zero in the middle of the box [x, x + width]
+        net = Network.from_arrays([[[1.0]], [[-gain], [0.0]]], [[0.0], [gain * (x + width / 2), 0.0]])
+        r = lc.measure(net, [x], domain=(x, x + width))
+        assert r.status != "robust"
+        v = lc.verify(net, [x], 0.75 * width, domain=(x, x + width))
+        assert v.status != "robust"
+
+    def test_nearly_parallel_hyperplanes(self) -> None:
+        # margin = 1 - relu(1e6(t - 0.3)) + relu(1e6(1 + 1e-12)(t - 0.3)) - t: the steep parts cancel to 1e-6(t - 0.3)
+        net = Network.from_arrays(
+            [[[1e6], [1e6 * (1 + 1e-12)], [1.0]], [[-1.0, 1.0, -1.0], [0.0, 0.0, 0.0]]],
+            [[-3e5, -3e5 * (1 + 1e-12), 0.0], [1.0, 0.0]],
+        )
+        r = lc.measure(net, [0.0], certificate=True)
+        assert r.lower <= r.upper
+        assert r.status == "exact" and r.upper == pytest.approx(1.0, rel=1e-5)
+        assert r.certificate is not None and check(net, r.certificate).ok

@@ -1,0 +1,325 @@
+"""Norms: what a user may write, duality, and distances to halfspaces against 30-digit and linear-program references."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog, minimize
+
+from layercert.arrays import Matrix, Vector
+from layercert.errors import LayerCertError, OptionError
+from layercert.norms import Box, Norm
+
+P = [1.0, 1.5, 2.0, 3.0, 10.0, math.inf]
+
+
+class TestWhatAUserWrites:
+    @pytest.mark.parametrize(
+        ("given", "p", "name"),
+        [
+            ("l1", 1.0, "l1"),
+            (" L2 ", 2.0, "l2"),
+            ("linf", math.inf, "linf"),
+            ("inf", math.inf, "linf"),
+            ("l1.5", 1.5, "l1.5"),
+            ("3", 3.0, "l3"),
+            (1, 1.0, "l1"),
+            (np.float32(2.5), 2.5, "l2.5"),
+            (math.inf, math.inf, "linf"),
+        ],
+    )
+    def test_names_and_numbers(self, given: str | float, p: float, name: str) -> None:
+        norm = Norm.of(given)
+        assert (norm.p, norm.name) == (p, name)
+        assert Norm.of(norm) is norm
+
+    @given(p=st.floats(1.0, 1e6))
+    def test_the_name_gives_the_same_norm_back(self, p: float) -> None:
+        """The name is what a stored result says about its norm: no digit may be lost."""
+        assert Norm.of(Norm(p).name) == Norm(p)
+
+    @pytest.mark.parametrize("given", [0.5, "l0.5", 0, -1, "l-2", math.nan, "nan", -math.inf])
+    def test_below_one_there_is_no_norm(self, given: str | float) -> None:
+        with pytest.raises(OptionError, match=r"l_p is a norm only for p >= 1, got p = .*; use 'l1', 'l2', 'linf'"):
+            Norm.of(given)
+
+    @pytest.mark.parametrize("given", ["euclid", "l", "", "ll2", "l2 norm"])
+    def test_a_text_that_is_no_norm(self, given: str) -> None:
+        with pytest.raises(
+            OptionError, match=f"unknown norm {given!r}; expected 'l1', 'l2', 'linf' or a number p >= 1"
+        ):
+            Norm.of(given)
+
+    @pytest.mark.parametrize("given", [None, [1, 2], object()])
+    def test_something_else(self, given: object) -> None:
+        with pytest.raises(LayerCertError, match=r"a norm is 'l1', 'l2', 'linf' or a number p >= 1, got "):
+            Norm.of(given)  # type: ignore[arg-type]
+
+
+@st.composite
+def vectors(draw: st.DrawFn) -> Vector:
+    """1-6 entries, some zero, within a factor 30 of one another, at a scale from 1e-8 to 1e8."""
+    entries = draw(
+        st.lists(st.one_of(st.just(0.0), st.floats(0.1, 3.0), st.floats(-3.0, -0.1)), min_size=1, max_size=6)
+    )
+    return np.array(entries) * 10.0 ** draw(st.integers(-8, 8))
+
+
+@pytest.mark.parametrize("p", P)
+class TestDuality:
+    @given(v=vectors())
+    def test_the_value_is_numpys(self, p: float, v: Vector) -> None:
+        assert Norm(p).value(v) == pytest.approx(np.linalg.norm(v, p), rel=1e-14)
+        assert Norm(p)(np.stack([v, 2 * v])) == pytest.approx(np.linalg.norm([v, 2 * v], p, axis=1), rel=1e-14)
+
+    @given(g=vectors())
+    def test_steepest_direction_attains_the_dual_norm(self, p: float, g: Vector) -> None:
+        norm = Norm(p)
+        w = norm.steepest(g[None])[0]
+        assert float(g @ w) == pytest.approx(float(norm.dual(g)), rel=1e-13)
+        assert norm.value(w) == pytest.approx(1.0 if g.any() else 0.0, rel=1e-13)
+
+    @given(g=vectors(), seed=st.integers(0, 2**32 - 1))
+    def test_no_unit_vector_does_better(self, p: float, g: Vector, seed: int) -> None:
+        """Hoelder: g.w <= ||g||_q ||w||_p."""
+        W = np.random.default_rng(seed).normal(size=(50, len(g)))
+        assert (W @ g <= Norm(p).dual(g) * Norm(p)(W) * (1 + 1e-13)).all()
+
+    def test_dual_exponent(self, p: float) -> None:
+        q = Norm(p).q
+        assert 1.0 / p + 1.0 / q == pytest.approx(1.0)
+
+    def test_no_overflow_and_no_underflow(self, p: float) -> None:
+        """1e200 and 1e-200 have squares outside float64's range."""
+        for scale in (1e200, 1e-200):
+            assert Norm(p).value(np.array([3.0, 4.0]) * scale) / scale == pytest.approx(np.linalg.norm([3, 4], p))
+
+    def test_an_infinite_entry(self, p: float) -> None:
+        """The size of a box with an open side."""
+        assert Norm(p).value(np.array([1.0, math.inf])) == math.inf
+        assert Norm(p)(np.array([[0.0, math.inf], [0.0, 2.0]])).tolist() == [math.inf, 2.0]
+
+
+@st.composite
+def halfspaces(draw: st.DrawFn) -> tuple[Vector, float, Box]:
+    """g, s and a box with open, closed and zero sides, each at its own scale; s from far too little to far too much."""
+    g = draw(vectors())
+    scale = 10.0 ** draw(st.integers(-8, 8))
+    side = st.one_of(st.sampled_from([0.0, math.inf]), st.floats(0.01, 2.0))
+    lo, hi = (np.array([draw(side) for _ in g]) * scale for _ in "lh")
+    box = Box(-lo, hi)
+    room = box.room(g)
+    capacity = float(np.abs(g) @ np.where(np.isfinite(room), room, scale))
+    return g, capacity * draw(st.sampled_from([0.0, 1e-6, 0.1, 0.5, 0.9, 0.999, 1.0, 1.1, 3.0])), box
+
+
+def true_distance(p: float, g: Vector, s: float, box: Box | None, drift: float = 0.0) -> Decimal:
+    """The distance from 0 to {w in the box : g.w - drift*||w|| <= -s}, to about 30 digits.
+
+    Moving against g with |w_i| = u_i gains |g|.u. The most that ||u|| = t can gain has u = min(room, tau*|g|^(q-1)) for
+    some tau (p > 1), or the largest |g_i| filled first (p = 1, where tau is taken as the sum already spent). The gain
+    grows with tau, so bisection finds the least tau that makes up for s. Beyond the corner of the box only the drift
+    can help, as long as the box has any room at all.
+    """
+    inf = Decimal("Infinity")
+    size = [abs(Decimal(float(v))) for v in g]
+    room = [inf] * len(size) if box is None else [Decimal(float(v)) for v in box.room(g)]
+    farthest = inf if box is None else length([Decimal(float(v)) for v in np.maximum(-box.lo, box.hi)], p)
+    need, slope = Decimal(s), Decimal(drift)
+    if need <= 0:
+        return Decimal(0)
+    if p == 1.0:
+        order = sorted(range(len(size)), key=lambda i: -size[i])
+    else:
+        power = Decimal(0) if math.isinf(p) else 1 / (Decimal(p) - 1)
+        unit = [v**power if v else Decimal(0) for v in size]
+
+    def moved(tau: Decimal) -> list[Decimal]:
+        if p > 1.0:
+            return [min(r, tau * v) if v else Decimal(0) for r, v in zip(room, unit, strict=True)]
+        u, left = [Decimal(0)] * len(size), tau
+        for i in order:
+            u[i] = min(room[i], left) if size[i] else Decimal(0)
+            left -= u[i]
+        return u
+
+    def gain(u: list[Decimal]) -> Decimal:
+        spent = slope * length(u, p) if slope else Decimal(0)
+        return sum((a * b for a, b in zip(size, u, strict=True)), spent)
+
+    high = Decimal(1)
+    while gain(moved(high)) < need:
+        high *= 16
+        if high > Decimal("1e60"):  # every coordinate is full
+            corner = moved(high)
+            short = need - gain(corner)
+            t = length(corner, p) + short / slope if slope else inf
+            return t if t <= farthest else inf
+    low = Decimal(0)
+    while high - low > high * Decimal("1e-30"):
+        middle = (low + high) / 2
+        low, high = (low, middle) if gain(moved(middle)) >= need else (middle, high)
+    return length(moved(high), p)
+
+
+def length(u: list[Decimal], p: float) -> Decimal:
+    if math.isinf(p):
+        return max(u)
+    power = int(p) if p == int(p) else Decimal(p)
+    total = sum((v**power for v in u if v), Decimal(0))
+    return total.sqrt() if p == 2.0 else total ** (1 / Decimal(p))
+
+
+@pytest.fixture(autouse=True)
+def many_digits() -> object:
+    with localcontext() as context:
+        context.prec = 36
+        yield context
+
+
+@pytest.mark.parametrize("p", P)
+class TestHalfspace:
+    @given(case=halfspaces())
+    def test_distance_and_nearest_point_in_a_box(self, p: float, case: tuple[Vector, float, Box]) -> None:
+        g, s, box = case
+        norm = Norm(p)
+        distance, w = norm.halfspace(g, s, box)
+        true = float(true_distance(p, g, s, box))
+        if math.isinf(true):
+            # at the corner itself the answer may go either way
+            assert math.isinf(distance) or s <= whole_box(g, box) * (1 + 1e-11)
+            return
+        assert distance == pytest.approx(true, rel=1e-11)
+        assert (w >= box.lo).all() and (w <= box.hi).all()
+        assert float(g @ w) <= -s * (1 - 1e-11)
+        assert norm.value(w) == pytest.approx(distance, rel=1e-13)
+
+    @given(g=vectors(), s=st.floats(1e-6, 1e6))
+    def test_without_a_box(self, p: float, g: Vector, s: float) -> None:
+        distance, w = Norm(p).halfspace(g, s)
+        if not g.any():
+            assert distance == math.inf
+            return
+        assert distance == pytest.approx(s / float(Norm(p).dual(g)), rel=1e-13)
+        assert float(g @ w) == pytest.approx(-s, rel=1e-12)
+
+    def test_x_inside_is_at_distance_zero(self, p: float) -> None:
+        for box in (None, Box(np.array([-1.0]), np.array([1.0]))):
+            distance, w = Norm(p).halfspace(np.array([2.0]), -0.5, box)
+            assert (distance, w.tolist()) == (0.0, [0.0])
+
+    @given(case=halfspaces(), drift=st.sampled_from([0.0, 1e-13, 1e-12]))
+    @settings(max_examples=60)
+    def test_proved_bound_is_below_and_close(self, p: float, case: tuple[Vector, float, Box], drift: float) -> None:
+        """`drift` as small as the rounding errors that it stands for: relative to ||g||."""
+        g, s, box = case
+        drift *= float(Norm(p).dual(g))
+        bound = prove(p, g, s, box, drift)
+        true = true_distance(p, g, s, box, drift)
+        assert Decimal(bound) <= true
+        if true.is_finite():
+            assert bound >= float(true) * (1 - 1e-9)
+        elif s > whole_box(g, box) * (1 + 1e-9):  # by more than a rounding: proved to be outside the box
+            assert bound > Norm(p).value(np.maximum(-box.lo, box.hi)) or bound == math.inf
+
+    @given(case=halfspaces(), drift=st.floats(0.01, 2.0))
+    def test_a_large_drift_never_lifts_the_bound_above_the_truth(
+        self, p: float, case: tuple[Vector, float, Box], drift: float
+    ) -> None:
+        g, s, box = case
+        drift *= float(np.abs(g).max(initial=1e-9))
+        assert Decimal(prove(p, g, s, box, drift)) <= true_distance(p, g, s, box, drift)
+
+    @given(g=vectors(), s=st.floats(1e-8, 1e8), drift=st.sampled_from([0.0, 1e-9, 0.5]))
+    def test_proved_bound_without_a_box(self, p: float, g: Vector, s: float, drift: float) -> None:
+        drift *= float(Norm(p).dual(g))
+        bound = prove(p, g, s, None, drift)
+        if not g.any():
+            assert bound == math.inf
+            return
+        true = true_distance(p, g, s, None, drift)
+        assert Decimal(bound) <= true
+        assert bound >= float(true) * (1 - 1e-12)
+
+    def test_rows_are_answered_one_by_one(self, p: float) -> None:
+        """From 0 with room 1 in both coordinates: 2a + b >= 1 needs a step, 0 >= 1 is in vain, 2a + b >= -1 is so."""
+        g = np.array([[-2.0, -1.0], [0.0, 0.0], [-2.0, -1.0]])
+        box = Box(np.zeros(2), np.ones(2))
+        bound = Norm(p).prove_halfspace(g, np.array([1.0, 1.0, -1.0]), box)
+        assert bound[1:].tolist() == [math.inf, 0.0]
+        assert bound[0] == pytest.approx(1.0 / float(Norm(p).dual(g[0])), rel=1e-12)
+
+
+def whole_box(g: Vector, box: Box) -> float:
+    """What |g|.u can be at most."""
+    return float(np.where(g != 0, np.abs(g) * np.where(g != 0, box.room(g), 0.0), 0.0).sum())
+
+
+def prove(p: float, g: Vector, s: float, box: Box | None, drift: float) -> float:
+    return float(Norm(p).prove_halfspace(g[None], np.array([s]), box, drift)[0])
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, 50.0, math.inf])
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_the_corner_of_the_box(p: float, scale: float) -> None:
+    """The least s that needs the whole box: the bound must not collapse there, though rounding eats the numerator.
+
+    Sides 1/3, 0.1 and 0.7 (times the scale) and slopes 3, 1 and -7 round differently in almost every product.
+    """
+    g, sides = np.array([3.0, 1.0, -7.0]), np.array([1 / 3, 0.1, 0.7]) * scale
+    box = Box(-sides, sides)
+    s = float(np.abs(g) @ sides)
+    distance = Norm(p).value(sides)
+    for nearly in (s, np.nextafter(s, 0.0), s * (1 - 1e-15)):
+        bound = prove(p, g, float(nearly), box, 0.0)
+        true = true_distance(p, g, float(nearly), box)
+        assert Decimal(bound) <= true
+        assert bound >= distance * (1 - 1e-9)
+    assert prove(p, g, s * (1 + 1e-9), box, 0.0) == math.inf
+
+
+def lp_distance(p: float, g: Vector, s: float, box: Box) -> float:
+    """p = 1 and inf as a linear program over (w, sizes)."""
+    n = len(g)
+    sizes = 1 if math.isinf(p) else n
+    column = np.ones((n, 1)) if math.isinf(p) else np.eye(n)
+    rows = np.vstack([np.hstack([np.eye(n), -column]), np.hstack([-np.eye(n), -column]), np.append(g, np.zeros(sizes))])
+    bounds = [*zip(box.lo, box.hi, strict=True), *[(0, None)] * sizes]
+    answer = linprog(np.append(np.zeros(n), np.ones(sizes)), rows, np.append(np.zeros(2 * n), -s), bounds=bounds)
+    return float(answer.fun) if answer.success else math.inf
+
+
+def slsqp_distance(p: float, g: Vector, s: float, box: Box) -> float:
+    start = box.clip(-np.sign(g) * 0.5)
+    answer = minimize(
+        lambda w: float((np.abs(w) ** p).sum()),
+        start,
+        bounds=list(zip(box.lo, box.hi, strict=True)),
+        constraints={"type": "ineq", "fun": lambda w: -s - float(g @ w), "jac": lambda w: -g},
+        options={"ftol": 1e-15, "maxiter": 500},
+    )
+    return float(np.linalg.norm(answer.x, p))
+
+
+@pytest.mark.parametrize("p", [*P[:-2], math.inf])
+def test_against_solvers_that_share_no_idea_with_the_formula(p: float) -> None:
+    """Three coordinates whose room runs out at different times; s from 20 % to 95 % of what the box allows."""
+    rng = np.random.default_rng(7)
+    for fraction in (0.2, 0.5, 0.8, 0.95):
+        g = rng.normal(size=3)
+        box = Box(-rng.uniform(0.05, 1.0, 3), rng.uniform(0.05, 1.0, 3))
+        s = fraction * float(np.abs(g) @ box.room(g))
+        reference = (lp_distance if p in (1.0, math.inf) else slsqp_distance)(p, g, s, box)
+        assert Norm(p).halfspace(g, s, box)[0] == pytest.approx(reference, rel=1e-5)
+
+
+def test_room_and_clip_of_a_box() -> None:
+    box = Box(np.array([-1.0, -2.0]), np.array([3.0, 4.0]))
+    g: Matrix = np.array([[1.0, -1.0], [-1.0, 0.0]])
+    assert box.room(g).tolist() == [[1.0, 4.0], [3.0, 4.0]]  # against the sign of g
+    assert box.clip(np.array([-5.0, 5.0])).tolist() == [-1.0, 4.0]

@@ -1,0 +1,175 @@
+"""Every method against brute force, on generic and on degenerate networks; and the cases with a known answer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+
+import layercert as lc
+from brute import brute_force
+from layercert.methods import METHODS
+from layercert.network import Network
+from layercert.problem import Problem
+from tiny import degenerate, examples, generic, seeds
+
+GEOMETRIC = [name for name in METHODS if name != "mip"]
+ALL = list(METHODS)
+
+
+def check_against(true: float, problem: Problem, method: str) -> None:
+    domain = problem.domain
+    assume(true > 0 or problem.is_unsafe(problem.x))  # brute force cannot tell a tie from a margin of 1e-15
+    r = lc.measure(
+        problem.network, problem.x, problem.norm.p, problem.label, problem.radius, domain, method, time_limit=60
+    )
+    tolerance = 1e-7 * max(true, 1e-3) if math.isfinite(true) else 0.0
+    # bounds are bounds, whatever the status
+    assert r.lower <= true + tolerance, (method, true, r)
+    assert r.upper >= true - tolerance, (method, true, r)
+    if true > problem.radius * (1 + 1e-7) or math.isinf(true):
+        assert r.status == "robust", (method, true, r)
+    elif true < problem.radius * (1 - 1e-7):
+        assert r.status == "exact", (method, true, r)
+        assert r.lower == pytest.approx(true, rel=1e-7, abs=1e-9), method
+        assert r.upper == pytest.approx(true, rel=1e-7, abs=1e-9), method
+        assert r.witness is not None
+        assert problem.is_unsafe(r.witness)  # the network itself says another class (or a tie)
+        assert problem.distance(r.witness) == r.upper
+        if domain is not None:
+            assert (r.witness >= domain[0]).all() and (r.witness <= domain[1]).all()
+
+
+@examples(dev=30, ci=150)
+@given(seed=seeds)
+def test_all_methods_on_generic_networks(seed: int) -> None:
+    problem = generic(seed)
+    true, _ = brute_force(problem)
+    for method in GEOMETRIC:
+        check_against(true, problem, method)
+
+
+@examples(dev=50, ci=300)
+@given(seed=seeds)
+def test_all_methods_on_degenerate_networks(seed: int) -> None:
+    problem = degenerate(seed)
+    true, _ = brute_force(problem)
+    for method in GEOMETRIC:
+        check_against(true, problem, method)
+
+
+@examples(dev=20, ci=60)
+@given(seed=seeds)
+def test_every_reported_bound_is_true(seed: int) -> None:
+    """Stopped at any event, the lower bound reported so far holds."""
+    problem = generic(seed)
+    true, _ = brute_force(problem)
+    for method in ("geocert-lip", "layercert-basic", "layercert-both", "layercert-recursive-lp"):
+        seen: list[float] = []
+        lc.measure(
+            problem.network,
+            problem.x,
+            problem.norm.p,
+            problem.label,
+            problem.radius,
+            problem.domain,
+            method,
+            watch=lambda run, _, seen=seen: seen.append(run.lower),
+        )
+        assert all(b <= true * (1 + 1e-9) + 1e-12 for b in seen), (method, true, seen)
+
+
+# logits are (1 - t, t): they cross at t = 0.5, so from t = 0.2 the distance is 0.3 in every norm
+LINE = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
+
+
+@pytest.mark.parametrize("method", ALL)
+class TestKnownAnswers:
+    @pytest.mark.parametrize("norm", ["l1", "linf", "l2", 3])
+    def test_crossing_on_a_line(self, method: str, norm: str) -> None:
+        if method == "mip" and norm not in ("l1", "linf"):
+            with pytest.raises(lc.LayerCertError, match="linear norms only, l1 and linf, got l"):
+                lc.measure(LINE, [0.2], norm, method=method)
+            return
+        r = lc.measure(LINE, [0.2], norm, method=method)
+        assert r.status == "exact"
+        assert r.upper == pytest.approx(0.3, rel=1e-6)
+        assert (r.label, r.target) == (0, 1)
+
+    def test_radius_below_the_answer_is_robust(self, method: str) -> None:
+        r = lc.measure(LINE, [0.2], radius=0.25, method=method)
+        assert r.status == "robust"
+        assert r.lower >= 0.25 or method == "mip"
+
+    def test_boundary_outside_the_domain_is_robust(self, method: str) -> None:
+        r = lc.measure(LINE, [0.2], domain=(0.0, 0.4), method=method)
+        assert r.status == "robust"
+        assert r.upper == math.inf
+
+    def test_on_the_decision_boundary_the_distance_is_zero(self, method: str) -> None:
+        r = lc.measure(LINE, [0.5], label=0, method=method)
+        assert (r.status, r.lower, r.upper) == ("exact", 0.0, 0.0)
+        assert "tie of 0 and 1" in r.note
+
+    def test_misclassified_input_has_distance_zero(self, method: str) -> None:
+        r = lc.measure(LINE, [0.9], label=0, method=method)
+        assert (r.status, r.upper) == ("exact", 0.0)
+        assert "already classified as 1, not as 0" in r.note
+
+    def test_constant_network_is_robust_at_any_radius(self, method: str) -> None:
+        net = Network.from_arrays([np.ones((3, 2)), np.zeros((2, 3))], [np.zeros(3), [1.0, 0.0]])
+        r = lc.measure(net, [0.3, 0.4], method=method)
+        assert (r.status, r.lower, r.upper) == ("robust", math.inf, math.inf)
+
+    def test_boundary_that_does_not_exist(self, method: str) -> None:
+        """f_0 - f_1 = relu(x) + 1 is never zero, though it depends on the input."""
+        net = Network.from_arrays([[[1.0]], [[1.0], [0.0]]], [[0.0], [1.0, 0.0]])
+        assert lc.measure(net, [0.3], method=method, radius=5.0).status == "robust"
+        if method != "mip":  # which needs a bounded ball
+            assert lc.measure(net, [0.3], method=method).status == "robust"
+
+    def test_verify_stops_at_either_answer(self, method: str) -> None:
+        yes = lc.verify(LINE, [0.2], 0.29, method=method)
+        no = lc.verify(LINE, [0.2], 0.31, method=method)
+        assert yes.status == "robust"
+        assert no.status == "not_robust"
+        assert no.witness is not None and LINE(no.witness)[1] >= LINE(no.witness)[0]
+        assert no.upper <= 0.31
+
+    def test_network_without_hidden_layers(self, method: str) -> None:
+        # f_0 - f_1 = 1 - a - b at (a, b): in l_inf the nearest zero from the origin is (0.5, 0.5)
+        net = Network.from_arrays([[[-1.0, -1.0], [0.0, 0.0]]], [[1.0, 0.0]])
+        assert lc.measure(net, [0.0, 0.0], method=method).upper == pytest.approx(0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", GEOMETRIC)
+def test_no_box_is_shrunk_to_the_l_inf_size_of_an_l2_witness(method: str) -> None:
+    """GeoCert's published code shrinks its box to the l_inf norm of the best l_2 point and loses nearer boundaries.
+
+    With a, b the input, f_0 - f_1 = 2 - a - b - 8 relu(a - 1.1). In the first region the nearest zero from the origin
+    is (1, 1): l_2 distance sqrt 2 = 1.41, l_inf size 1. Behind the hyperplane a = 1.1, outside the l_inf box of size 1,
+    lies the line 9a + b = 10.8 at distance 10.8/sqrt 82 = 1.19.
+    """
+    net = Network.from_arrays(
+        [[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [[-8.0, -1.0, -1.0], [0.0, 0.0, 0.0]]],
+        [[-1.1, 10.0, 10.0], [22.0, 0.0]],
+    )
+    r = lc.measure(net, [0.0, 0.0], "l2", radius=5.0, method=method)
+    assert r.status == "exact"
+    assert r.upper == pytest.approx(10.8 / math.sqrt(82.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", GEOMETRIC)
+def test_time_limit_returns_honest_bounds(method: str) -> None:
+    rng = np.random.default_rng(5)
+    net = Network.from_arrays(
+        [rng.normal(size=(40, 20)), rng.normal(size=(40, 40)), rng.normal(size=(3, 40))],
+        [rng.normal(size=40), rng.normal(size=40), rng.normal(size=3)],
+    )
+    x = rng.normal(size=20)
+    r = lc.measure(net, x, "linf", method=method, time_limit=0.2)
+    assert 0.0 <= r.lower <= r.upper
+    if r.status == "undecided":
+        assert r.note == "time limit reached"
