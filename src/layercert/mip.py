@@ -18,6 +18,7 @@ import numpy as np
 from layercert.arrays import Vector
 from layercert.bounds.linear import Relaxation, relax
 from layercert.errors import OptionError
+from layercert.geometry import Cells
 from layercert.problem import Clause, Problem
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.task import Task
@@ -64,17 +65,9 @@ def _solve(task: Task, clause: Clause, seconds: float) -> tuple[float, Vector | 
     """HiGHS's lower bound for one clause (the ball's radius when it finds nothing inside), its point, and Ctrl-C."""
     import highspy
 
-    problem = task.problem
+    network = task.problem.network
     U = task.U * (1.0 + MARGIN)
-    relaxation = relax(task.cells.root, U)
-    model = _Model(problem, U)
-    post = model.inputs()
-    network = problem.network
-    for i in range(network.L):
-        assert relaxation is not None
-        post = model.relu_layer(post, network.weights[i], network.biases[i], relaxation, i)
-    model.unsafe(post, clause)
-
+    model = big_m_model(task.cells, clause, U)
     h = highspy.Highs()
     h.setOptionValue("output_flag", False)
     h.setOptionValue("threads", 1)
@@ -100,7 +93,20 @@ def _solve(task: Task, clause: Clause, seconds: float) -> tuple[float, Vector | 
         bound = float(info.mip_dual_bound)
     elif status == highspy.HighsModelStatus.kOptimal:
         bound = float(info.objective_function_value)
-    return max(0.0, bound), step, interrupted
+    return min(max(0.0, bound), U), step, interrupted  # the model says nothing beyond its ball
+
+
+def big_m_model(cells: Cells, clause: Clause, U: float) -> Model:
+    """The textbook model of one clause inside the ball of radius U, with CROWN's bounds as big-M."""
+    network = cells.network
+    relaxation = relax(cells.root, U)
+    model = Model(cells.problem, U)
+    post = model.inputs()
+    for i in range(network.L):
+        assert relaxation is not None
+        post = model.relu_layer(post, network.weights[i], network.biases[i], relaxation, i)
+    model.unsafe(post, clause)
+    return model
 
 
 def _run(h: Any) -> bool:
@@ -119,7 +125,7 @@ def _run(h: Any) -> bool:
 
 
 @dataclass
-class _Model:
+class Model:
     """Columns and rows of one model; columns 0..n-1 are the offset w."""
 
     problem: Problem

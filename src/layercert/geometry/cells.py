@@ -1,8 +1,8 @@
 """Partial activation patterns as a tree of cells, with affine maps composed one layer at a time (eqs 3-6, 8).
 
 A cell is an l-layer pattern A = (A_1..A_l). The pre-activations of layer l+1 are one affine function on its region;
-that map hangs at the cell and is shared by all its children, so a sibling costs no linear algebra at all and a child costs
-one product with the next weight matrix.
+that map hangs at the cell and is shared by all its children, so a sibling costs no linear algebra at all and a child
+costs one product with the next weight matrix.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Data sets from files: .npz / .npy, a folder of images, idx files (MNIST, also gzipped), CSV. Each ends in a `Dataset`.
+"""Data sets from files: .npz / .npy, a folder of images, idx files (MNIST, also gzipped), CSV. Each is a `Dataset`.
 
-Bytes become numbers in [0, 1] as torchvision's ToTensor makes them (a float32 division by 255); other numbers are taken as
-they are. Images are flattened row by row, colour images with the channels first, as PyTorch models expect them.
+Bytes become numbers in [0, 1] as torchvision's ToTensor makes them (a float32 division by 255); other numbers are taken
+as they are. Images are flattened row by row, colour images with the channels first, as PyTorch models expect them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Dataset:
         )
 
     def of_classes(self, classes: Sequence[int]) -> Dataset:
-        """The points of some classes, relabelled 0, 1, .. in the order given (a model of digits 1 and 7 says 0 and 1)."""
+        """The points of some classes, relabelled 0, 1, .. in the order given (a network of digits 1, 7 says 0, 1)."""
         if self.y is None:
             raise InputError(f"choosing classes needs labels and {self.source} has none; give them with --labels FILE")
         for k in classes:
@@ -179,7 +179,7 @@ def _labels(path: Path, count: int) -> Indices:
         y = read_idx(path)
     if y.shape != (count,) or y.dtype.kind not in "iu":
         raise InputError(f"expected {count} whole numbers as labels in '{path}', got {y.dtype} of shape {y.shape}")
-    return y.astype(np.intp)
+    return np.asarray(y, dtype=np.intp)
 
 
 # CSV
