@@ -45,7 +45,10 @@ def gurobi(problem: Problem, U: float, seconds: float) -> tuple[float, float]:
                     else:
                         m.addLConstr(row, "<", high)
                 m.Params.TimeLimit, m.Params.MIPGap, m.Params.FeasibilityTol = seconds, 1e-7, 1e-9
-                m.optimize()
+                try:
+                    m.optimize()
+                except gp.GurobiError:  # the licence that comes with the package is limited in size
+                    return 0.0, math.inf
                 if m.Status == gp.GRB.INFEASIBLE:
                     continue
                 lower = min(lower, m.ObjBound)

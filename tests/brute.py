@@ -4,9 +4,9 @@ It shares no code with the library's searches and solvers (scipy alone), so that
 
     brute_force(problem) -> (distance, point)      inf and None when no unsafe point exists
 
-The problem's radius is ignored, its box domain is not. Meant for at most 3 layers and about 8 neurons in few dimensions.
-p = 1 and inf are linear programs, p = 2 is a nonnegative least squares problem (Lawson and Hanson's LDP), any other p is
-solved by cutting planes, whose lower and upper bounds must meet.
+The problem's radius is ignored, its box domain is not. Meant for at most 3 layers and about 8 neurons in few
+dimensions. p = 1 and inf are linear programs, p = 2 is a nonnegative least squares problem (Lawson and Hanson's LDP),
+any other p is solved by cutting planes, whose lower and upper bounds must meet.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ class _Pieces:
         A, r = np.zeros((0, n)), np.zeros(0)
         if problem.domain is not None:
             low, high = problem.domain[0] - problem.x, problem.domain[1] - problem.x
-            A, r = np.vstack([np.eye(n)[np.isfinite(high)], -np.eye(n)[np.isfinite(low)]]), np.concatenate(
-                [high[np.isfinite(high)], -low[np.isfinite(low)]]
+            A, r = (
+                np.vstack([np.eye(n)[np.isfinite(high)], -np.eye(n)[np.isfinite(low)]]),
+                np.concatenate([high[np.isfinite(high)], -low[np.isfinite(low)]]),
             )
         self._layer(0, np.eye(n), np.zeros(n), A, r)
         return self.best, self.step
@@ -114,6 +115,11 @@ def nearest_l2(A: Matrix, r: Vector) -> tuple[float, Vector | None]:
         return math.inf, None
     rho = E @ u - target
     w = -rho[:-1] / rho[-1]
+    # far points lose digits in the homogeneous form: solve for the active rows themselves
+    active = u > 0
+    exact = np.linalg.lstsq(-G[active], -h[active], rcond=None)[0]
+    if np.linalg.norm(exact - w) <= 1e-6 * np.linalg.norm(w) and (G @ exact >= h - 1e-12 * (1 + np.abs(h))).all():
+        w = exact
     return float(np.linalg.norm(w)), w
 
 

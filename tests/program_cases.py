@@ -266,12 +266,10 @@ def tilted(make: Callable[[Norm, bool], Case], steepness: float, seed: int) -> C
 
     def case(norm: Norm, boxed: bool) -> Case:
         base = make(norm, boxed)
-        h = np.random.default_rng(seed).normal(size=base.programs.rows.A.shape[1])
-        h *= steepness / float(norm.dual(h))
-        far = math.inf if not np.isfinite(base.known).any() else 0.0
-        known = np.where(np.isinf(base.known), base.known, np.nan)
-        cutoff = base.programs.cutoff * (2.0 if far else 1.0)
-        return Case(replace(base.programs, tilt=h, cutoff=cutoff), known)
+        direction: Vector = np.random.default_rng(seed).normal(size=(1, base.programs.rows.A.shape[1]))[0]
+        h = direction * (steepness / float(norm.dual(direction)))
+        known = np.where(np.isinf(base.known), base.known, np.nan)  # what is empty stays empty
+        return Case(replace(base.programs, tilt=h, cutoff=2.0 * base.programs.cutoff), known)
 
     return case
 
@@ -356,7 +354,7 @@ def textbook_linear(programs: Programs, e: int) -> float:
     if found.status == 2:
         return math.inf
     assert found.status == 0, found.message
-    return float(found.fun)
+    return float(np.asarray(found.fun))
 
 
 def textbook_conic(programs: Programs, e: int) -> float:
@@ -383,4 +381,4 @@ def textbook_conic(programs: Programs, e: int) -> float:
     if problem.status in ("infeasible", "infeasible_inaccurate"):
         return math.inf
     assert problem.status in ("optimal", "optimal_inaccurate"), problem.status
-    return float(problem.value) * unit
+    return float(np.asarray(problem.value)) * unit

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from brute import brute_force
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brute import brute_force
 from layercert.arrays import Vector
 from layercert.network import Network
 from layercert.problem import Clause, Problem, robustness
@@ -50,7 +51,7 @@ def run(problem: Problem, U: float | None = None, effort: Effort | None = None) 
 def agree(problem: Problem, found: Run) -> None:
     """The radius is the brute force's to 1e-7, and no bound ever exceeded it."""
     distance, _ = brute_force(problem)
-    slack = 1e-9 * (1 + distance) if math.isfinite(distance) else 0.0
+    slack = 1e-8 * distance + 1e-9 if math.isfinite(distance) else 0.0
     assert all(bound <= distance + slack for bound in found.bounds)
     if math.isinf(distance):
         assert math.isinf(found.upper)
@@ -69,7 +70,7 @@ def networks(draw: st.DrawFn) -> Network:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     kind = draw(st.sampled_from(["normal", "integer", "sparse", "duplicate", "dead"]))
     weights, biases = [], []
-    for n, m in zip(sizes, sizes[1:], strict=False):
+    for n, m in pairwise(sizes):
         W, b = rng.normal(size=(m, n)), rng.normal(size=m) * 0.5
         if kind == "integer":
             W, b = np.rint(W), np.rint(b)
@@ -116,7 +117,7 @@ def test_a_given_radius_is_proved_or_refuted(net: Network, p: float, factor: flo
         assert found.lower == pytest.approx(radius, rel=2e-7)
     elif distance < radius * (1 - 1e-6):
         assert found.upper == pytest.approx(distance, rel=1e-7, abs=1e-9)
-        assert found.lower <= distance * (1 + 1e-9)
+        assert found.lower <= distance * (1 + 1e-8)
 
 
 def test_a_known_upper_bound_is_used_and_not_reported_again() -> None:
@@ -146,7 +147,7 @@ def test_the_search_can_be_closed_at_any_time() -> None:
     rng = np.random.default_rng(3)
     sizes = [4, 12, 12, 2]
     net = Network.from_arrays(
-        [rng.normal(size=(m, n)) for n, m in zip(sizes, sizes[1:], strict=False)],
+        [rng.normal(size=(m, n)) for n, m in pairwise(sizes)],
         [rng.normal(size=m) for m in sizes[1:]],
     )
     problem = robustness(net, rng.uniform(size=4))

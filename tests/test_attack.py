@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from brute import brute_force
 from hypothesis import given
 from hypothesis import strategies as st
-from test_adaptive import NORMS, networks
 
+from brute import brute_force
 from layercert.attack import attack, settle
 from layercert.network import Network
 from layercert.problem import robustness
+from test_adaptive import NORMS, networks
 
 
 @given(networks(), st.sampled_from(NORMS), st.booleans(), st.integers(0, 1000))
@@ -47,7 +48,7 @@ def test_a_point_short_of_the_boundary_by_rounding_is_settled_strictly() -> None
     rng = np.random.default_rng(0)
     sizes = [30, 20, 20, 3]
     net = Network.from_arrays(
-        [rng.normal(size=(m, n)) for n, m in zip(sizes, sizes[1:], strict=False)],
+        [rng.normal(size=(m, n)) for n, m in pairwise(sizes)],
         [rng.normal(size=m) for m in sizes[1:]],
     )
     for p in (1.0, 2.0, math.inf):

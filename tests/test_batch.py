@@ -94,7 +94,7 @@ def test_other_options_are_refused(finished: Path) -> None:
     ):
         run_batch(other, finished, LocalProcesses())
     more = plan(5, norms=("linf", "l2"), methods=("geocert", "layercert-both"), domain=(0.0, 1.0))
-    with pytest.raises(RunError, match="inputs was 4, now 5.*another folder with --out"):
+    with pytest.raises(RunError, match=r"inputs was 4, now 5.*another folder with --out"):
         run_batch(more, finished, LocalProcesses())
 
 
@@ -183,7 +183,7 @@ def test_a_read_only_folder() -> None:
             for target in (Path(name), Path(name) / "run"):
                 with (
                     as_nobody(),
-                    pytest.raises(RunError, match="cannot write to .*: Permission denied; choose a folder"),
+                    pytest.raises(RunError, match=r"cannot write to .*: Permission denied; choose a folder"),
                 ):
                     run_batch(plan(1), target, LocalProcesses())
         finally:
@@ -237,7 +237,7 @@ def test_something_else_in_the_folder(tmp_path: Path) -> None:
         db.execute("CREATE TABLE accounts (id)")
     with pytest.raises(RunError, match="a database of something else"):
         run_batch(plan(1), tmp_path, LocalProcesses())
-    with pytest.raises(RunError, match="no run in .* make one with: layercert batch"):
+    with pytest.raises(RunError, match=r"no run in .* make one with: layercert batch"):
         open_store(tmp_path / "nowhere")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import random
 import signal
 import sqlite3
@@ -13,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-
 
 from batches import LAYERCERT, comparable, plan
 from layercert.batch import LocalProcesses, RunError, open_store, run_batch
@@ -52,7 +50,7 @@ def test_failed_jobs_are_kept_until_asked_to_be_repeated(tmp_path: Path) -> None
 
 
 def test_workers_that_cannot_start_are_an_error_not_a_failed_job(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="a worker process cannot start: .*no_such_function"):
+    with pytest.raises(RunError, match=r"a worker process cannot start: .*no_such_function"):
         run_batch(plan(2), tmp_path, LocalProcesses(work="batches:no_such_function"))
     with closing(open_store(tmp_path)) as store:
         assert store.done() == {}
@@ -90,7 +88,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
 def test_killed_at_random_moments_and_continued(tmp_path: Path) -> None:
     """kill -9, again and again; each time the file is sound, and in the end nothing is missing, double or different."""
     command = [
-        *LAYERCERT, "batch", "mnist17_l1_2x10", "--data", "digits", "--index", "0:40", "--domain", "0", "1",
+        *LAYERCERT, "batch", "mnist17_l1_2x10", "--data", "digits", "--index", "0:100", "--domain", "0", "1",
         "--method", "layercert-both",
     ]  # fmt: skip
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -101,14 +99,16 @@ def test_killed_at_random_moments_and_continued(tmp_path: Path) -> None:
     rng = random.Random(seed)
     done: list[int] = [0]
     for kill in range(8):
+        if done[-1] == len(reference):
+            break
         process = subprocess.Popen(
             [*command, "--out", str(broken)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         # twice in the first moments, when the file is being made; then somewhere in the work
-        wanted = 0 if kill < 2 else done[-1] + rng.randint(1, 5)
+        wanted = 0 if kill < 2 else done[-1] + rng.randint(1, 4)
         while _recorded(broken) < wanted and process.poll() is None:
             time.sleep(0.01)
-        time.sleep(rng.uniform(0.0, 1.5) if kill < 2 else rng.uniform(0.0, 0.1))
+        time.sleep(rng.uniform(0.0, 1.5) if kill < 2 else rng.uniform(0.0, 0.03))
         process.kill()
         process.wait()
         if (broken / "run.sqlite").exists():
@@ -122,7 +122,7 @@ def test_killed_at_random_moments_and_continued(tmp_path: Path) -> None:
     with closing(open_store(broken)) as store:
         assert comparable(store) == reference, f"seed {seed}"
     assert done == sorted(done), f"results were lost: {done}, seed {seed}"
-    assert 0 < done[-1] < 40 and len(set(done)) >= 4, f"too few kills in the middle of the work: {done}, seed {seed}"
+    assert len(set(done)) >= 4, f"too few kills in the middle of the work: {done}, seed {seed}"
 
 
 def test_two_processes_on_one_run(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_damaged_files(tmp_path: Path, name: str, content: bytes, message: str) 
 
 
 def test_missing_and_empty(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no data at .* expected .npz or .npy, .csv, an idx file"):
+    with pytest.raises(InputError, match=r"no data at .* expected .npz or .npy, .csv, an idx file"):
         load_dataset(tmp_path / "nothing")
     with pytest.raises(InputError, match="no images in"):
         load_dataset(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -119,6 +120,28 @@ class TestForward:
         assert net(x) == pytest.approx(f, rel=1e-12, abs=1e-12)
         batch = np.stack([x, -x, x])
         assert net(batch) == pytest.approx(np.stack([net(v) for v in batch]), rel=1e-12, abs=1e-12)
+
+    @given(seed=seeds)
+    def test_rounding_error_against_rational_arithmetic(self, seed: int) -> None:
+        """Weights over 16 orders of magnitude; `exact` is checked by hand below."""
+        rng = np.random.default_rng(seed)
+        weights = [rng.normal(size=(3, 3)) * 10.0 ** rng.uniform(-8, 8, size=(3, 3)) for _ in range(3)]
+        net = Network.from_arrays(weights, [rng.normal(size=3) for _ in range(3)])
+        v = rng.normal(size=3)
+        error = net.forward_error(v)
+        for computed, true, bound in zip(net(v), net.exact(v), error, strict=True):
+            assert abs(Fraction(float(computed)) - true) <= Fraction(float(bound))
+        assert (
+            error < 1e-12 * (np.abs(net.weights[2]) @ np.abs(net.weights[1]) @ np.abs(net.weights[0]).sum(1) + 9)
+        ).all()
+
+    def test_exact_by_hand(self) -> None:
+        # as above at (1, 1), and at the doubles nearest to 0.1: z = (0.3, -1.05, 2.3) times what they are
+        tenth = Fraction(0.1)
+        assert SMALL.exact(np.array([1.0, 1.0])) == [Fraction(-3, 2), Fraction(8)]
+        f = SMALL.exact(np.array([0.1, 0.1]))
+        assert f[0] == 3 * tenth - (3 * tenth + 2) + Fraction(1, 2)
+        assert f[1] == 6 * tenth + (3 * tenth + 2) / 2 - Fraction(1, 2)
 
     def test_zero_counts_as_on(self) -> None:
         """Definition 3.5; z = (0, -1, 2) at the origin."""

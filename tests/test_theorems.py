@@ -157,8 +157,8 @@ class TestAppendixA:
         """The quadrants by distance, each with z^2 off; then z^2 on behind the nearer axis.
 
         From x the axis v_1 = 0 is at 1, v_2 = 0 at 1.25, the corner at sqrt(1 + 1.25^2) = 1.60. z^2 = 0 is v_1 = 1 in
-        the lower right quadrant, at distance 2; v_2 = 1 in the upper left, at 2.25; v_1 + v_2 = 1 in the upper right, at
-        3.25/sqrt 2 = 2.30.
+        the lower right quadrant, at distance 2; v_2 = 1 in the upper left, at 2.25; v_1 + v_2 = 1 in the upper right,
+        at 3.25/sqrt 2 = 2.30.
         """
         t = trace("geocert", self.problem)
         assert self.names(t.visits) == ["--|-", "+-|-", "-+|-", "++|-", "+-|+", "-+|+", "++|+"]

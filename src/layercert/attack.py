@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from layercert.arrays import Vector, gamma
+from layercert.arrays import Matrix, Vector, gamma
 from layercert.network import Network
 from layercert.problem import Clause, Problem
 
@@ -44,34 +44,40 @@ def attack(
 
 
 def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
-    """A point of the domain that the network classifies as unsafe, next to x + w, which is unsafe up to rounding.
+    """A point of the domain that is unsafe for certain, next to x + w, which is unsafe up to rounding.
 
     Newton steps in the current linear piece aim at a margin above the rounding error of the forward pass, for the worst
-    row of the clause at a time; longer steps follow only where these fail. None when nothing within 1e-6 works.
+    row of the clause at a time; a corner of the unsafe set needs several pieces at once. Where the margin only touches
+    zero, a tie is the best there is: the first that holds in exact arithmetic. None when nothing within 1e-6 works.
     """
     network, norm = problem.network, problem.norm
     origin = problem.into_domain(problem.x + w)
-    limit = SETTLE * norm.value(w)
-    fallback: Vector | None = origin if _margin(network, clause, origin) <= 0 else None
+    length = norm.value(w)
+    limit = SETTLE * length
     if _strict(network, clause, origin):
         return origin
+    ties = [origin] if _margin(network, clause, origin) <= 0 else []
     for push in (0.0, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
         v = origin
         for _ in range(8):
-            v = _newton(problem, clause, v, push * norm.value(w))
+            v = _newton(problem, clause, v, push * length)
             if norm.value(v - origin) > limit:
                 break
             if _strict(network, clause, v):
                 return v
-            if fallback is None and _margin(network, clause, v) <= 0:
-                fallback = v
+        if _margin(network, clause, v) <= 0:
+            ties.append(v)
+    corner = _descend(problem, clause, origin, limit)
+    if corner is not None:
+        return corner
     for stretch in (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 9e-7):  # straight on, away from x
         v = problem.into_domain(problem.x + w * (1.0 + stretch))
         if _strict(network, clause, v):
             return v
-        if fallback is None and _margin(network, clause, v) <= 0:
-            fallback = v
-    return fallback
+        if _margin(network, clause, v) <= 0:
+            ties.append(v)
+    near = (v for v in ties if norm.value(v - origin) <= limit)
+    return next((v for v in near if problem.is_unsafe(v)), None)
 
 
 def _margin(network: Network, clause: Clause, v: Vector) -> float:
@@ -87,6 +93,42 @@ def _needed(network: Network, clause: Clause, v: Vector) -> Vector:
 
 def _strict(network: Network, clause: Clause, v: Vector) -> bool:
     return bool((clause.margins(network(v)) < -_needed(network, clause, v)).all())
+
+
+def _descend(problem: Problem, clause: Clause, origin: Vector, limit: float) -> Vector | None:
+    """A strictly unsafe point next to a corner of the unsafe set, where no single linear piece shows the way in.
+
+    The gradients met so far form a bundle; minus the shortest vector of their convex hull lowers them all at once.
+    """
+    network = problem.network
+    for length in (1e-5 * limit, 1e-3 * limit, 1e-1 * limit, 0.9 * limit):
+        bundle: list[Vector] = []
+        v = origin
+        for _ in range(8):
+            f = clause.margins(network(v)) + 2.0 * _needed(network, clause, v)
+            F, _ = network.linear_piece(network.pattern(v))
+            bundle.append(clause.C[int(f.argmax())] @ F)
+            down = _shortest(np.array(bundle))
+            size = problem.norm.value(down)
+            if size == 0.0:
+                break
+            v = problem.into_domain(origin - (length / size) * down)
+            if _strict(network, clause, v):
+                return v
+    return None
+
+
+def _shortest(G: Matrix) -> Vector:
+    """The shortest vector of the convex hull of the rows, each scaled to length one: min ||G^T mu||, sum mu = 1."""
+    from scipy.optimize import nnls
+
+    size = np.linalg.norm(G, axis=1)
+    if not (size > 0).all():
+        return np.zeros(G.shape[1])
+    unit = G / size[:, None]
+    heavy = 1e3  # the weight of sum mu = 1 against the length; only the direction matters
+    mu, _ = nnls(np.vstack([unit.T, np.full(len(G), heavy)]), np.append(np.zeros(G.shape[1]), heavy))
+    return np.asarray(mu @ unit)
 
 
 def _newton(problem: Problem, clause: Clause, v: Vector, push: float) -> Vector:

@@ -6,8 +6,10 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 from numpy.typing import ArrayLike
+from threadpoolctl import ThreadpoolController
 
 from layercert.arrays import Vector
 from layercert.attack import attack, settle
@@ -134,6 +136,19 @@ def _run(
     problem: Problem, method_name: str, time_limit: float | None, stack: str, watch: Watch | None, stop_at_witness: bool
 ) -> tuple[Progress, str, bool]:
     """Consume a search until it ends, the budget is spent, or the question is answered."""
+    with _one_thread().limit(limits=1, user_api="blas"):
+        return _run_alone(problem, method_name, time_limit, stack, watch, stop_at_witness)
+
+
+@cache
+def _one_thread() -> ThreadpoolController:
+    """Our matrices are small: BLAS threads would cost more than they bring, and much more on a busy machine."""
+    return ThreadpoolController()
+
+
+def _run_alone(
+    problem: Problem, method_name: str, time_limit: float | None, stack: str, watch: Watch | None, stop_at_witness: bool
+) -> tuple[Progress, str, bool]:
     method = method_named(method_name)
     deadline = _deadline(time_limit)
     chain = make_chain(stack, problem.norm)

@@ -1,4 +1,4 @@
-"""The command line: measure, verify, demo. It parses, calls the library, and prints; it has no logic of its own."""
+"""The command line. It parses, calls the library, and prints; it has no logic of its own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from layercert import __version__
 from layercert.cli.options import add_batch, add_explore, add_report
+from layercert.cli.reproduce import add_reproduce
 from layercert.errors import LayerCertError
 
 #: Exit codes: all decided; bad usage or input; something stayed undecided.
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add_batch(commands).set_defaults(run=_run_batch)
     add_report(commands).set_defaults(run=_run_report)
     add_explore(commands).set_defaults(run=_run_explore)
+    add_reproduce(commands).set_defaults(run=_run_reproduce)
 
     check = commands.add_parser("check", help="re-prove a certificate, with neither search nor solver")
     check.add_argument("certificate", help="the certificate file")
@@ -127,7 +129,13 @@ def _run_explore(args: argparse.Namespace) -> int:
     return run(args)
 
 
+def _run_reproduce(args: argparse.Namespace) -> int:
+    from layercert.cli.reproduce import run
+
+    return run(args)
+
+
 def _run_demo(args: argparse.Namespace) -> int:
-    from layercert.cli.commands import run_demo
+    from layercert.cli.demo import run_demo
 
     return run_demo(args)

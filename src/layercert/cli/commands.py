@@ -73,24 +73,6 @@ def run_verify(args: argparse.Namespace) -> int:
     return _run(args, ask)
 
 
-def run_demo(args: argparse.Namespace) -> int:
-    """Ten digits, all methods' common ground: exact l_inf radii of a shipped network inside the pixel range."""
-    name = "mnist17_l1_2x20"
-    if args.inputs < 1:
-        raise InputError(f"the demo needs at least one input, got {args.inputs}")
-    print(f"Exact l_inf radii of shipped MNIST digits (1 vs 7) on the shipped network {name}, pixels in [0, 1].\n")
-    network, inputs = load(shipped.path(name)), load_inputs(shipped.path("digits"))
-    results: list[tuple[int, Result]] = []
-    with Live(min(args.inputs, len(inputs.X)), quiet=False) as live:
-        for i in range(min(args.inputs, len(inputs.X))):
-            live.start(i)
-            results.append((i, measure(network, inputs.X[i], "linf", domain=(0, 1), watch=live.watch)))
-            if results[-1][1].interrupted:
-                break
-    _print_table(results, {0: "1", 1: "7"})
-    return _exit_code((r for _, r in results), expected=min(args.inputs, len(inputs.X)))
-
-
 def _run(args: argparse.Namespace, ask: Ask) -> int:
     # everything that can be wrong with the request is found before the first search starts
     Norm.of(args.norm)
@@ -146,14 +128,14 @@ def _exit_code(results: Iterable[Result], expected: int) -> int:
     return OK if len(done) == expected and all(r.status != Status.UNDECIDED for r in done) else OPEN
 
 
-def _print_table(results: list[tuple[int, Result]], names: dict[int, str] | None = None) -> None:
+def _print_table(results: list[tuple[int, Result]]) -> None:
     """One row an input; notes below, so that the table stays narrow."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("input", "label", "nearest", "status", "lower", "upper", "programs", "seconds"):
         table.add_column(heading, justify="left" if heading == "status" else "right")
 
     def name(k: int | None) -> str:
-        return "-" if k is None else (names or {}).get(k, str(k))
+        return "-" if k is None else str(k)
 
     for position, r in results:
         colour = _COLOURS.get(r.status, "white")

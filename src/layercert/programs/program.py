@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -134,9 +135,20 @@ def prove(programs: Programs, multipliers: Matrix) -> Vector:
     lam = _admissible(programs, multipliers)
     size = np.abs(lam)
     noise = gamma(lam.shape[1] + 4)
-    drift = size @ (rows.growth + noise * norm.dual(rows.A)) * (1 + noise)
+    drift = size @ (rows.growth + noise * row_sizes(rows, norm)) * (1 + noise)
     s = -(lam @ rows.r) - size @ rows.slack * (1 + noise) - noise * (size @ np.abs(rows.r))
     return _bound(programs, lam @ rows.A, s, drift)
+
+
+@lru_cache(maxsize=4)
+def row_sizes(rows: Polyhedron, norm: Norm) -> Vector:
+    """||A_i||_q of each row; a region's faces are asked for, solved and proved with the same rows."""
+    if norm.p == 2.0:  # in one pass, where no square leaves the range of doubles
+        square = np.einsum("ij,ij->i", rows.A, rows.A)
+        lost = (square < 1e-200) | ~(square < 1e200)
+        if not rows.A[lost].any():
+            return np.asarray(np.sqrt(square))
+    return norm.dual(rows.A)
 
 
 def _nominal(programs: Programs, multipliers: Matrix) -> Vector:
@@ -165,8 +177,13 @@ def _admissible(programs: Programs, multipliers: Matrix) -> Matrix:
 
 
 def _bound(programs: Programs, g: Matrix, s: Vector, drift: Vector) -> Vector:
-    if programs.tilt is None:
-        return programs.norm.prove_halfspace(g, s, programs.box, drift)
+    norm, box = programs.norm, programs.box
+    if programs.tilt is None and box is None:
+        return norm.prove_halfspace(g, s, None, drift)
+    if programs.tilt is None and box is not None:
+        from layercert.programs.kernels.proof import bound_in_box
+
+        return bound_in_box(norm, box, g, s, drift)
     from layercert.programs.tilted import prove_tilted
 
     return prove_tilted(programs, g, s, drift)
@@ -175,30 +192,33 @@ def _bound(programs: Programs, g: Matrix, s: Vector, drift: Vector) -> Vector:
 def verify(programs: Programs, steps: Matrix) -> tuple[Matrix, Vector]:
     """The points that satisfy all rows up to their rounding margin (after a small correction), and their values."""
     rows, norm, box = programs.rows, programs.norm, programs.box
-    good = np.asarray((np.abs(steps) <= 1e100).all(axis=1))  # False for NaN; farther points only overflow
-    w = np.where(good[:, None], steps, 0.0)
-    if box is not None:
-        w = box.clip(w)
-    ok = np.zeros(len(w), dtype=np.bool_)
-    todo = np.flatnonzero(good)
+    points, values = np.full_like(steps, np.nan), np.full(len(steps), math.inf)
+    # False for NaN (a face beyond the cutoff has no point, and needs none); farther points only overflow
+    given = np.flatnonzero((np.abs(steps[:, :1]) <= 1e100).all(axis=1))
+    given = given[(np.abs(steps[given]) <= 1e100).all(axis=1)]
+    w = steps[given] if box is None else box.clip(steps[given])
+    ok, length = np.zeros(len(w), dtype=np.bool_), np.zeros(len(w))
+    todo = np.arange(len(w))
     for attempt in range(4):
         if attempt:  # a solver's tolerance is coarser than ours: move the point onto the rows it misses
             for i in todo:
-                w[i] = _onto_rows(programs, int(programs.equalities[i]), w[i])
-        ok[todo] = _feasible(programs, todo, w[todo])
+                w[i] = _onto_rows(programs, int(programs.equalities[given[i]]), w[i])
+        length[todo] = norm(w[todo])
+        ok[todo] = _feasible(programs, given[todo], w[todo], length[todo])
         todo = todo[~ok[todo]]
         if not len(todo) or not len(rows):
             break
-    value = norm(w)
+    w, found = w[ok], given[ok]
+    points[found], values[found] = w, length[ok]
     if programs.tilt is not None:
-        value = value + w @ programs.tilt
-    return np.where(ok[:, None], w, np.nan), np.where(ok, value, math.inf)
+        values[found] += w @ programs.tilt
+    return points, values
 
 
-def _feasible(programs: Programs, index: Indices, w: Matrix) -> Mask:
+def _feasible(programs: Programs, index: Indices, w: Matrix, length: Vector) -> Mask:
     rows = programs.rows
     residual = w @ rows.A.T - rows.r
-    margin = rows.slack + rows.growth * programs.norm(w)[:, None]
+    margin = rows.slack + rows.growth * length[:, None]
     equality = programs.equalities[index]
     bound_to = np.flatnonzero(equality >= 0)
     residual[bound_to, equality[bound_to]] = np.abs(residual[bound_to, equality[bound_to]])

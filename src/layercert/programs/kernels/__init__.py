@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import Indices, Matrix
 from layercert.norms import Norm
 from layercert.programs.kernels.scaled import OPTIMAL, Scaled, rays_of_zero_rows
 from layercert.programs.program import Candidates, Programs, Solver
 
-__all__ = ["GramKernel", "KernelSolver", "SimplexKernel", "kernels"]
+__all__ = ["GramKernel", "KernelSolver", "SimplexKernel", "SmoothKernel", "kernels"]
 
 Answers = tuple[Indices, Matrix, Matrix]  # statuses, points, multipliers
 
@@ -36,16 +36,16 @@ class KernelSolver(ABC):
         """The compiled function that solves a family."""
 
     @abstractmethod
-    def _run(self, entry: Any, programs: Programs, scaled: Scaled) -> Answers: ...
+    def _run(self, entry: Any, scaled: Scaled) -> Answers: ...
 
     def solve(self, programs: Programs) -> Candidates:
         rays = rays_of_zero_rows(programs)
         scaled = Scaled.of(programs)
         if not len(scaled.r):
             k, n = len(programs), programs.rows.A.shape[1]
-            answer = scaled.candidates(programs, np.full(k, OPTIMAL), np.zeros((k, n)), np.zeros((k, 0)))
+            answer = scaled.candidates(np.full(k, OPTIMAL), np.zeros((k, n)), np.zeros((k, 0)))
         else:
-            answer = scaled.candidates(programs, *self._run(self._ready(), programs, scaled))
+            answer = scaled.candidates(*self._run(self._ready(), scaled))
         if rays is not None:
             empty = np.isfinite(rays).all(axis=1)
             answer.multipliers[empty] = rays[empty]
@@ -78,13 +78,17 @@ class GramKernel(KernelSolver):
 
         return solve_family
 
-    def _run(self, entry: Any, programs: Programs, scaled: Scaled) -> Answers:
-        A, m = scaled.A, len(scaled.r)
+    def _run(self, entry: Any, scaled: Scaled) -> Answers:
+        from layercert.programs.kernels.gram import Rows
+
+        A, m = scaled.rows(), len(scaled.r)
+        inverse = 1.0 / scaled.size
         if 8 * len(scaled.faces) >= m:
-            G, known = A @ A.T, np.ones(m, np.bool_)
+            G, known = A @ A.T * inverse * inverse[:, None], np.ones(m, np.bool_)
         else:  # a few programs touch a few rows of G only: the kernel fills them in
             G, known = np.empty((m, m)), np.zeros(m, np.bool_)
-        answers: Answers = entry(A, scaled.r, scaled.slack, scaled.growth, scaled.faces, scaled.U, G, known)
+        rows = Rows(A, inverse, scaled.r, scaled.slack, scaled.growth, G, known)
+        answers: Answers = entry(rows, scaled.faces, scaled.U)
         return answers
 
 
@@ -101,29 +105,44 @@ class SimplexKernel(KernelSolver):
 
         return solve_family
 
-    def _run(self, entry: Any, programs: Programs, scaled: Scaled) -> Answers:
+    def _run(self, entry: Any, scaled: Scaled) -> Answers:
         from layercert.programs.kernels.simplex import Lp
 
-        A, r = scaled.A, scaled.r
-        down, up = rooms(programs, scaled)
+        A, (down, up) = scaled.unit_rows(), scaled.rooms()
         boxed = np.flatnonzero(np.minimum(up, down) < scaled.U)
-        homogeneous = math.isinf(programs.norm.p)
+        homogeneous = math.isinf(scaled.programs.norm.p)
         AT = np.ascontiguousarray(A.T)
-        lp = Lp(A, AT, r, scaled.slack, scaled.growth, up, down, boxed, homogeneous)
+        lp = Lp(A, AT, scaled.r, scaled.slack, scaled.growth, up, down, boxed, homogeneous)
         answers: Answers = entry(lp, scaled.faces, scaled.U)
         return answers
 
 
-def rooms(programs: Programs, scaled: Scaled) -> tuple[Vector, Vector]:
-    """How far each coordinate may go down and up, both >= 0, in the kernel's unit of length."""
-    box, n = programs.box, programs.rows.A.shape[1]
-    if box is None:
-        return np.full(n, math.inf), np.full(n, math.inf)
-    return -box.lo / scaled.unit, box.hi / scaled.unit
+class SmoothKernel(KernelSolver):
+    """1.1 <= p <= 12 (beyond, doubles hold too little of the dual), with and without a box: projected Newton."""
+
+    name = "kernel-smooth"
+
+    def supports(self, programs: Programs) -> bool:
+        return 1.1 <= programs.norm.p <= 12.0 and programs.tilt is None
+
+    def _entry(self) -> Any:
+        from layercert.programs.kernels.smooth import solve_family
+
+        return solve_family
+
+    def _run(self, entry: Any, scaled: Scaled) -> Answers:
+        from layercert.programs.kernels.smooth import Smooth
+
+        p = scaled.programs.norm.p
+        A, (down, up) = scaled.unit_rows(), scaled.rooms()
+        ask = Smooth(A, scaled.r, scaled.slack, scaled.growth, up, down, up**p, down**p, p)
+        answers: Answers = entry(ask, scaled.faces, scaled.U)
+        return answers
 
 
 def kernels(norm: Norm, announce: Callable[[str], None] | None = None) -> list[Solver]:
     """The kernels for a norm, in the order in which to try them."""
     if norm.p in (1.0, math.inf):
         return [SimplexKernel(announce)]
-    return [GramKernel(announce)] if norm.p == 2.0 else []
+    smooth = SmoothKernel(announce)
+    return [GramKernel(announce), smooth] if norm.p == 2.0 else [smooth]

@@ -1,4 +1,4 @@
-"""Small dense linear algebra for the kernels: vectors of one row, triangles of the active set, inverses under pivots."""
+"""Small dense linear algebra for the kernels: vectors, triangles of the active set, inverses under pivots."""
 
 from __future__ import annotations
 
@@ -30,12 +30,34 @@ def dot(a: Vector, b: Vector, k: int) -> float:
 
 
 @njit_sums
+def total(a: Vector) -> float:
+    """The sum of all entries."""
+    s = 0.0
+    for c in range(len(a)):
+        s += a[c]
+    return s
+
+
+@njit_sums
 def largest(a: Vector, k: int) -> float:
     """The largest absolute value of the first k entries."""
     top = 0.0
     for c in range(k):
         top = max(top, abs(a[c]))
     return top
+
+
+@njit
+def cholesky(H: Matrix, L: Matrix, k: int, extra: float) -> bool:
+    """L L^T = H + extra*I for the first k rows; False where a pivot is lost."""
+    for i in range(k):
+        for j in range(i):
+            L[i, j] = (H[i, j] - dot(L[i], L[j], j)) / L[j, j]
+        square = H[i, i] + extra - dot(L[i], L[i], i)
+        if not square > 0.0:
+            return False
+        L[i, i] = square**0.5
+    return True
 
 
 @njit

@@ -2,9 +2,9 @@
 
     minimise 1/2 ||w||^2  subject to  A w <= r, row e an equality;   rows of length one, G = A A^T
 
-The iterate is w = -A_K^T lam for the active rows K, exact for those rows: G_KK lam = -r_K. A violated row i enters with a
-growing multiplier; on the way rows of K may lose theirs and leave. The dual value D = 1/2 ||w||^2 only grows, so every
-iterate proves a distance and the method stops as soon as the cutoff is proved. All faces of a region start from
+The iterate is w = -A_K^T lam for the active rows K, exact for those rows: G_KK lam = -r_K. A violated row i enters with
+a growing multiplier; on the way rows of K may lose theirs and leave. The dual value D = 1/2 ||w||^2 only grows, so
+every iterate proves a distance and the method stops as soon as the cutoff is proved. All faces of a region start from
 the region's own optimum, which is one step away from most of them.
 """
 
@@ -26,9 +26,10 @@ NEARLY_DEPENDENT = 1e-7
 
 
 class Rows(NamedTuple):
-    """What is asked: unit rows, their margins and the Gram matrix, of which only the `known` rows are filled in."""
+    """What is asked: unit rows scale_i A_i, their margins, and the Gram matrix with its `known` rows filled in."""
 
     A: Matrix
+    scale: Vector
     r: Vector
     slack: Vector
     growth: Vector
@@ -59,7 +60,7 @@ def gram_row(rows: Rows, i: int) -> Vector:
     """G_i, computed when it is first needed: a single program touches few of them."""
     if not rows.known[i]:
         for j in range(len(rows.r)):
-            rows.G[i, j] = dot(rows.A[i], rows.A[j], rows.A.shape[1])
+            rows.G[i, j] = rows.scale[i] * rows.scale[j] * dot(rows.A[i], rows.A[j], rows.A.shape[1])
         rows.known[i] = True
     return rows.G[i]
 
@@ -104,24 +105,26 @@ def direction(rows: Rows, active: Active, k: int, i: int, to: Direction) -> floa
             axpy(-d[j], rows.G[K[j]], dy)
         return square
     # the difference of Gram entries is mostly rounding here: form v itself, and make it orthogonal to A_K twice
-    copy(rows.A[i], v)
+    A, scale = rows.A, rows.scale
+    for c in range(len(v)):
+        v[c] = scale[i] * A[i, c]
     total = 1.0
     for j in range(k):
-        axpy(-d[j], rows.A[K[j]], v)
+        axpy(-d[j] * scale[K[j]], A[K[j]], v)
         total += abs(d[j])
     again = np.empty(k)
     for j in range(k):
-        again[j] = dot(rows.A[K[j]], v, len(v))
+        again[j] = scale[K[j]] * dot(A[K[j]], v, len(v))
     forward(L, k, again)
     backward(L, k, again)
     for j in range(k):
         d[j] += again[j]
-        axpy(-again[j], rows.A[K[j]], v)
+        axpy(-again[j] * scale[K[j]], A[K[j]], v)
     square = dot(v, v, len(v))
     if square <= (1e-14 * total) ** 2:
         square = 0.0
     for row in range(len(dy)):
-        dy[row] = dot(rows.A[row], v, len(v)) if square > 0.0 else 0.0
+        dy[row] = scale[row] * dot(A[row], v, len(v)) if square > 0.0 else 0.0
     return square
 
 
@@ -242,22 +245,21 @@ def refresh(rows: Rows, active: Active, k: int, e: int) -> tuple[float, bool]:
 @njit
 def nearest_point(rows: Rows, active: Active, k: int, w: Vector) -> None:
     """w = -A_K^T lam, with one correction computed from the rows themselves: the Gram matrix knows fewer digits."""
+    A, scale, r = rows.A, rows.scale, rows.r
     K, lam, L, _, _ = active
     error = np.empty(k)
     for j in range(k):
-        axpy(-lam[j], rows.A[K[j]], w)
+        axpy(-lam[j] * scale[K[j]], A[K[j]], w)
     for j in range(k):
-        error[j] = dot(rows.A[K[j]], w, len(w)) - rows.r[K[j]]
+        error[j] = scale[K[j]] * dot(A[K[j]], w, len(w)) - r[K[j]]
     forward(L, k, error)
     backward(L, k, error)
     for j in range(k):
-        axpy(-error[j], rows.A[K[j]], w)
+        axpy(-error[j] * scale[K[j]], A[K[j]], w)
 
 
 @njit
-def to_optimum(
-    rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: Direction
-) -> tuple[int, int, float]:
+def to_optimum(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: Direction) -> tuple[int, int, float]:
     """`ascend`, checked at its end in fresh arithmetic and continued where the old one was misled."""
     status = FAILED
     for _ in range(4):
@@ -272,12 +274,10 @@ def to_optimum(
 
 
 @njit
-def solve_family(
-    A: Matrix, r: Vector, slack: Vector, growth: Vector, faces: Indices, U: float, G: Matrix, known: Mask
-) -> tuple[Indices, Matrix, Matrix]:
+def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix, Matrix]:
     """Every face of one region: statuses, nearest points, multipliers."""
-    m, n = A.shape
-    rows = Rows(A, r, slack, growth, G, known)
+    m, n = rows.A.shape
+    r = rows.r
     to = Direction(np.empty(m + 1), np.empty(n), np.empty(m))
     home = Active(np.empty(m + 1, np.int64), np.zeros(m + 1), np.zeros((m + 1, m + 1)), -r, np.zeros(m, np.bool_))
     active = Active(np.empty(m + 1, np.int64), np.zeros(m + 1), np.zeros((m + 1, m + 1)), -r, np.zeros(m, np.bool_))

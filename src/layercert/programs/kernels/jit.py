@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -20,15 +20,13 @@ log = logging.getLogger(__name__)
 
 def njit(function: F) -> F:
     """Compile once and keep the machine code on disk."""
-    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    return compiled
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def njit_sums(function: F) -> F:
     """The same for sums and maxima: terms may be reordered, which is what lets them use vector instructions."""
     fast = {"reassoc", "contract", "nsz"}
-    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=fast)(function)
-    return compiled
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=fast)(function))
 
 
 def is_compiled(entry: Any) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector, gamma
-from layercert.programs.program import Candidates, Programs
+from layercert.programs.program import Candidates, Programs, row_sizes
 
 #: What a kernel says of one program: a nearest point, a proof that it is beyond the cutoff, or neither.
 OPTIMAL, FAR, FAILED = 0, 1, 2
@@ -23,57 +23,69 @@ TINY = 1e-250
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """Unit rows A w <= r with the margins `check` grants them, the faces asked for, and the way back."""
+    """Unit rows with the margins `check` grants them, the faces asked for, and the way back."""
 
-    A: Matrix
+    programs: Programs
+    live: Indices  # the rows that are not zero; everything below is numbered as they are
+    size: Vector
+    unit: float
     r: Vector
     slack: Vector  # a row counts as satisfied up to slack + growth*||w||, and a bound is proved against as much
     growth: Vector
-    faces: Indices  # equality rows, numbered as the rows of A; -1 for none
+    faces: Indices  # equality rows; -1 for none
     U: float  # cutoff, with the rounding of the final proof added
-    unit: float
-    size: Vector
-    live: Indices  # row i of A is row live[i] of the programs
 
     @staticmethod
     def of(programs: Programs) -> Scaled:
         rows = programs.rows
         m, n = rows.A.shape
-        all_sizes = programs.norm.dual(rows.A)
-        live = np.flatnonzero(all_sizes > TINY)
-        size = all_sizes[live]
+        sizes = row_sizes(rows, programs.norm)
+        live = np.flatnonzero(sizes > TINY)
+        size = sizes[live]
         r = rows.r[live] / size
         unit = programs.cutoff if 0.0 < programs.cutoff < math.inf else float(np.abs(r).max(initial=0.0))
         if not TINY < unit < 1 / TINY:
             unit = 1.0
         r /= unit
         noise = gamma(m + 4)  # of the product A^T lam in the proof
+        slack = rows.slack[live] / (size * unit) + noise * np.abs(r)
+        growth = rows.growth[live] / size + noise
         number = np.full(m + 1, -1, dtype=np.intp)
         number[live] = np.arange(len(live))
-        return Scaled(
-            np.ascontiguousarray(rows.A[live] / size[:, None]),
-            r,
-            rows.slack[live] / (size * unit) + noise * np.abs(r),
-            rows.growth[live] / size + noise,
-            number[programs.equalities],
-            programs.cutoff / unit * (1.0 + gamma(4 * n + 200)),
-            unit,
-            size,
-            live,
-        )
+        U = programs.cutoff / unit * (1.0 + gamma(4 * n + 200))
+        return Scaled(programs, live, size, unit, r, slack, growth, number[programs.equalities], U)
 
-    def candidates(self, programs: Programs, status: Indices, steps: Matrix, multipliers: Matrix) -> Candidates:
-        """The kernel's answers in the programs' own units; NaN where it found no point, or failed."""
-        steps = np.where((status == OPTIMAL)[:, None], steps * self.unit, np.nan)
-        lam = np.zeros((len(programs), len(programs.rows)))
-        lam[:, self.live] = multipliers / self.size
-        return Candidates(steps, np.where((status == FAILED)[:, None], np.nan, lam))
+    def rows(self) -> Matrix:
+        """The live rows as they are, in one block of memory."""
+        A = self.programs.rows.A
+        return np.ascontiguousarray(A if len(self.live) == len(A) else A[self.live])
+
+    def unit_rows(self) -> Matrix:
+        return self.rows() / self.size[:, None]
+
+    def rooms(self) -> tuple[Vector, Vector]:
+        """How far each coordinate may go down and up, both >= 0."""
+        box, n = self.programs.box, self.programs.rows.A.shape[1]
+        if box is None:
+            return np.full(n, math.inf), np.full(n, math.inf)
+        return -box.lo / self.unit, box.hi / self.unit
+
+    def candidates(self, status: Indices, steps: Matrix, multipliers: Matrix) -> Candidates:
+        """The kernel's answers in the programs' own units: a point where it found one, multipliers always."""
+        steps *= self.unit
+        steps[status != OPTIMAL] = np.nan
+        multipliers /= self.size
+        if len(self.live) < len(self.programs.rows):
+            lam = np.zeros((len(status), len(self.programs.rows)))
+            lam[:, self.live] = multipliers
+            multipliers = lam
+        return Candidates(steps, multipliers)
 
 
 def rays_of_zero_rows(programs: Programs) -> Matrix | None:
     """Multipliers that prove a program empty by a zero row alone, NaN for the other programs; None if there is none."""
     rows, faces = programs.rows, programs.equalities
-    zero = programs.norm.dual(rows.A) <= TINY
+    zero = row_sizes(rows, programs.norm) <= TINY
     if not zero.any():
         return None
     broken = np.flatnonzero(zero & (rows.r < -rows.slack))

@@ -9,8 +9,8 @@ Active rows K and basic columns B (for p = inf tau is the first of them) meet in
 X is kept. A dual step may pass many kinks before its slope is used up, each turns one coordinate to its other side.
 
 Rows in homogenised form: A_B s_B + moving - tau*left <= 0, where `moving` is A over the coordinates of length t and
-left = r - A w over those held by their bound. A coordinate whose bound comes below the growing t is held there for good:
-that is all a box costs. p = 1 is the same with tau = 1 and nothing moving.
+left = r - A w over those held by their bound. A coordinate whose bound comes below the growing t is held there for
+good: that is all a box costs. p = 1 is the same with tau = 1 and nothing moving.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ def copy_basis(source: Basis, to: Basis, k: int) -> None:
 
 
 @njit
-def add_column(column: Vector, share: float, side: float, held: bool, up: float, down: float, moving: Vector, left: Vector) -> None:
+def add_column(
+    column: Vector, share: float, side: float, held: bool, up: float, down: float, moving: Vector, left: Vector
+) -> None:
     """Add (share 1) or take away (-1) what one coordinate outside the basis does to the rows."""
     if not held:
         axpy(share * side, column, moving)
@@ -138,7 +140,7 @@ def add_column(column: Vector, share: float, side: float, held: bool, up: float,
 
 @njit
 def crossed(side: float, kink: float, slope: float) -> float:
-    """The side of a coordinate after its g has passed a kink: down when g rises, up when it falls; p = 1 stops at zero."""
+    """The side of a coordinate after its g has passed a kink: down when g rises, up when it falls; p = 1 rests at 0."""
     if slope > 0.0:
         return min(side, 0.0 if kink < 0.0 else -1.0)
     return max(side, 0.0 if kink > 0.0 else 1.0)
@@ -316,7 +318,7 @@ def row_weight(A: Matrix, pinned: Vector, B: Indices, X: Matrix, k: int, i: int,
 def price(
     lp: Lp, basis: Basis, k: int, e: int, tau: float, length: float, shaken: int, work: Work
 ) -> tuple[int, int, float]:
-    """What to repair next, by dual steepest edge: (row, -1, violation), (-1, position in B, violation) or (-1, -1, 0)."""
+    """What to repair next, by dual steepest edge: (row, -1, violation), (-1, place in B, violation) or (-1, -1, 0)."""
     A, slack, growth, up, down = lp.A, lp.slack, lp.growth, lp.up, lp.down
     tight, pinned, B, X, kink = basis.tight, basis.pinned, basis.B, basis.X, basis.kink
     activity, z, q = work.activity, work.z, work.q
@@ -458,7 +460,17 @@ def where_it_stops(
 
 @njit
 def pivot(
-    lp: Lp, basis: Basis, k: int, row: int, position: int, sign: float, out: int, coming: int, t: float, tau: float, work: Work
+    lp: Lp,
+    basis: Basis,
+    k: int,
+    row: int,
+    position: int,
+    sign: float,
+    out: int,
+    coming: int,
+    t: float,
+    tau: float,
+    work: Work,
 ) -> int:
     """Walk t along the ray, turn what was passed, then exchange: in comes the row or out goes the column at `position`,
     in comes the column of kink `coming` or out goes the row K[out]. Returns the new k, -1 when the basis is singular.
@@ -538,7 +550,7 @@ def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: Wo
         if lp.homogeneous and tau > 0.0 and bind(lp, basis, tau):
             continue
         length = length_of(lp, basis, k, tau, work)
-        if length >= min(U, 1e12) and (U == np.inf or proves_cutoff(lp, basis, k, length, U)):
+        if length >= min(U, 1e12) and (not np.inf > U or proves_cutoff(lp, basis, k, length, U)):
             return FAR, k
         stalled = 0 if length > best * (1.0 + 1e-13) else stalled + 1
         best = max(best, length)

@@ -13,7 +13,7 @@ import numpy as np
 from layercert.arrays import Mask, Matrix, Vector
 from layercert.norms import Box, Norm
 from layercert.programs.program import Candidates, Programs
-from layercert.programs.solvers.scaling import Scaled, box_ends, inside
+from layercert.programs.solvers.scaling import Scaled, at_sight, box_ends
 
 _SWEEPS = 3000
 _EVERY = 10  # sweeps between two attempts to finish on the active rows
@@ -32,7 +32,7 @@ class Dykstra:
 
     def solve(self, programs: Programs) -> Candidates:
         answers = Candidates.none(programs)
-        todo = inside(programs, answers)
+        todo = at_sight(programs, answers)
         if not len(todo):
             return answers
         scaled = Scaled.of(programs)
@@ -40,7 +40,7 @@ class Dykstra:
         lengths = scaled.lengths()
         for i in todo:
             length = float(lengths[i])
-            e = int(programs.equalities[i])
+            e = int(scaled.faces[i])
             program = _Projection(scaled.A, scaled.r / length, e, lo / length, hi / length)
             w, lam = program.solve(programs.cutoff * (1 + 1e-9) / length)
             answers.steps[i] = w * length

@@ -15,7 +15,7 @@ import numpy as np
 
 from layercert.arrays import Mask, Matrix, Vector
 from layercert.programs.program import Candidates, Programs
-from layercert.programs.solvers.scaling import Scaled, beyond, box_ends, inside
+from layercert.programs.solvers.scaling import Scaled, at_sight, beyond, box_ends
 
 _SETTINGS = {"primal_tol": 1e-11, "dual_tol": 1e-12, "sing_tol": 1e-14, "eq_reduction": -1}
 _FREE = 1e30  # DAQP's infinity
@@ -35,7 +35,7 @@ class Gram:
 
     def solve(self, programs: Programs) -> Candidates:
         answers = Candidates.none(programs)
-        todo = inside(programs, answers)
+        todo = at_sight(programs, answers)
         if not len(todo):
             return answers
         scaled = Scaled.of(programs)
@@ -43,7 +43,7 @@ class Gram:
         lengths = scaled.lengths()
         model = _Model(space, scaled.r)
         for i in todo:
-            e, length = int(programs.equalities[i]), float(lengths[i])
+            e, length = int(scaled.faces[i]), float(lengths[i])
             u, lam, is_ray = (model.project if programs.tilt is None else model.tilted)(e, length, programs.cutoff)
             if u is not None:
                 answers.steps[i] = space.point(u) * length

@@ -7,7 +7,8 @@ solves and the dual simplex goes on from its last basis.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +16,22 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.programs.program import Candidates, Programs
-from layercert.programs.solvers.scaling import Scaled, beyond, box_ends, inside
+from layercert.programs.solvers.scaling import Scaled, at_sight, beyond, box_ends
 
 _OPTIONS: dict[str, Any] = {
     "output_flag": False,
     "threads": 1,
     "presolve": "off",  # it would throw the basis away
     "solver": "simplex",
+    "simplex_strategy": 1,  # dual
     "small_matrix_value": 1e-12,  # the default drops entries of composed rows
     "primal_feasibility_tolerance": 1e-10,
     "dual_feasibility_tolerance": 1e-10,
 }
+
+
+_DUAL, _PRIMAL = 1, 4  # HiGHS's simplex_strategy
+_NOTHING = 1e-11  # tau = 0, up to the tolerance: no point at any distance
 
 
 class Highs:
@@ -38,21 +44,57 @@ class Highs:
 
     def solve(self, programs: Programs) -> Candidates:
         answers = Candidates.none(programs)
-        todo = inside(programs, answers)
+        todo = at_sight(programs, answers)
         if not len(todo):
             return answers
         scaled = Scaled.of(programs)
         form = _form(programs, scaled)
         model = _Model(form)
         for i in todo:
-            z, lam, is_ray = model.solve(int(programs.equalities[i]), float(scaled.reach[i]))
-            if z is not None:
-                answers.steps[i] = form.step(z)
-            if lam is not None:
-                answers.multipliers[i] = scaled.weight * lam
-                if is_ray and programs.tilt is not None:
-                    answers.multipliers[i] = beyond(programs, answers.multipliers[i])
+            # not beyond the cutoff: the bound on tau must not stand in for multipliers
+            reach = min(float(scaled.reach[i]), programs.cutoff)
+            with model.face(int(scaled.faces[i]), reach):
+                found = _ratio(programs, form, model) if form.tau and programs.tilt is not None else model.run()
+            if found.z is not None:
+                answers.steps[i] = form.step(found.z)
+            if found.lam is not None:
+                lam = scaled.weight * found.lam
+                answers.multipliers[i] = beyond(programs, lam) if found.is_ray else lam
         return answers
+
+
+def _ratio(programs: Programs, form: _Form, model: _Model) -> _Found:
+    """p = inf with a tilt: ||w|| + h.w = (1 + h.s)/tau, a ratio of two linear functions, by Dinkelbach's method.
+
+    V is the least ratio when min 1 + h.s - V tau = 0, and the multipliers of that linear program are those of ours.
+    """
+    h = programs.tilt
+    assert h is not None
+    n = len(h)
+    found = model.run()  # the nearest point: where to begin, or a proof that there is none before the cutoff
+    if found.lam is None:
+        return found
+    if found.z is None:  # ||w|| is beyond what ||w|| + h.w >= (1 - ||h||)*||w|| needs: its share of the multipliers
+        flat = 1.0 - float(programs.norm.dual(h))
+        g = found.lam @ form.dense[:, :n]
+        lo, hi = box_ends(programs)
+        moving = np.where(g > 0, -lo, hi) >= programs.cutoff / flat  # the box pays for the others
+        size = float(np.abs(g[moving]).sum())
+        return _Found(None, found.lam * (flat / size) if size > 0 else found.lam, is_ray=size == 0)
+    if not found.z[n] > _NOTHING:
+        return _Found(None, found.lam, is_ray=True)
+    with model.primal():
+        for _ in range(50):
+            V = (1.0 + float(h @ found.z[:n])) / float(found.z[n])
+            model.minimise(np.append(h, -V))
+            better = model.run()
+            if better.z is None or not better.z[n] > _NOTHING:
+                break
+            found = better
+            assert found.z is not None
+            if 1.0 + float(h @ found.z[:n]) - V * float(found.z[n]) > -1e-14:
+                break
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +113,21 @@ class _Form:
     tau: float | None = None  # homogenised: the last column is tau <= this over the distance
 
 
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Columns, multipliers of the polyhedron's rows, and whether these are a ray that proves emptiness."""
+
+    z: Vector | None
+    lam: Vector | None
+    is_ray: bool
+
+
 def _form(programs: Programs, scaled: Scaled) -> _Form:
     if programs.norm.p == 1.0:
         return _split(programs, scaled)
-    return _homogenised(programs, scaled) if programs.tilt is None else _tilted(programs, scaled)
+    # ||w|| + h.w >= (1 - ||h||)*||w||, so no point that matters is longer than this
+    flat = 1.0 - (0.0 if programs.tilt is None else float(programs.norm.dual(programs.tilt)))
+    return _homogenised(scaled, *box_ends(programs), programs.cutoff / flat) if flat > 0 else _tilted(programs, scaled)
 
 
 def _split(programs: Programs, scaled: Scaled) -> _Form:
@@ -96,23 +149,22 @@ def _split(programs: Programs, scaled: Scaled) -> _Form:
     )
 
 
-def _homogenised(programs: Programs, scaled: Scaled) -> _Form:
+def _homogenised(scaled: Scaled, lo: Vector, hi: Vector, cutoff: float) -> _Form:
     """p = inf: w = t s, tau = 1/t; maximise tau subject to A s <= tau r, -1 <= s <= 1: n + 1 columns, never infeasible.
 
     A box end beyond the cutoff cannot bind; one at zero takes a side of s; the others are rows s_i <= tau hi_i.
     """
     length = scaled.length()
     m, n = scaled.A.shape
-    lo, hi = box_ends(programs)
-    above = np.flatnonzero((hi > 0) & (hi < programs.cutoff))
-    below = np.flatnonzero((lo < 0) & (-lo < programs.cutoff))
+    above = np.flatnonzero((hi > 0) & (hi < cutoff))
+    below = np.flatnonzero((lo < 0) & (-lo < cutoff))
     tau = np.full(len(above) + len(below), n)
     sides = np.concatenate([np.ones(len(above)), -np.ones(len(below))])
     ends = np.concatenate([hi[above], -lo[below]]) / length
 
     def step(z: Vector) -> Vector:
         t = z[n]
-        return z[:n] * (length / t) if t > 1e-11 else np.full(n, np.nan)
+        return z[:n] * (length / t) if t > _NOTHING else np.full(n, np.nan)
 
     return _Form(
         dense=np.hstack([scaled.A, -scaled.r[:, None] / length]),
@@ -122,14 +174,14 @@ def _homogenised(programs: Programs, scaled: Scaled) -> _Form:
         cost=np.append(np.zeros(n), -1.0),
         low=np.append(np.where(lo < 0, -1.0, 0.0), 0.0),
         high=np.append(np.where(hi > 0, 1.0, 0.0), math.inf),
-        stop=-length / (programs.cutoff * (1 + 1e-9)) if programs.cutoff > 0 else -math.inf,
+        stop=-length / (cutoff * (1 + 1e-9)) if cutoff > 0 else -math.inf,
         step=step,
         tau=2.0 * length,
     )
 
 
 def _tilted(programs: Programs, scaled: Scaled) -> _Form:
-    """p = inf with a tilt: minimise t + h.w subject to -t <= w <= t, the plain program."""
+    """p = inf with a tilt steeper than the norm: minimise t + h.w subject to -t <= w <= t, the plain program."""
     length = scaled.length()
     m, n = scaled.A.shape
     lo, hi = box_ends(programs)
@@ -156,13 +208,12 @@ class _Model:
         import highspy
 
         self._form = form
-        self._upper = form.upper
         self._highs = highspy.Highs()
         self._status = highspy.HighsModelStatus
         for option, value in _OPTIONS.items():
             self._highs.setOptionValue(option, value)
-        if math.isfinite(form.stop):
-            self._highs.setOptionValue("objective_bound", form.stop)
+        self._stop = form.stop if math.isfinite(form.stop) else math.inf
+        self._highs.setOptionValue("objective_bound", self._stop)
         m, columns = form.dense.shape
         extra = len(form.pairs)
         lp = highspy.HighsLp()
@@ -180,26 +231,42 @@ class _Model:
         matrix.value_ = np.append(form.dense[row, column], form.values.ravel())
         self._highs.passModel(lp)
 
-    def solve(self, equality: int, reach: float) -> tuple[Vector | None, Vector | None, bool]:
-        """Columns, multipliers of the polyhedron's rows, and whether these are a ray that proves emptiness."""
-        highs, m = self._highs, len(self._upper)
-        if self._form.tau is not None:  # a bounded column spares the simplex its first phase; reach <= the distance
-            highs.changeColBounds(len(self._form.cost) - 1, 0.0, self._form.tau / max(reach, 1e-12 * self._form.tau))
+    @contextmanager
+    def face(self, equality: int, reach: float) -> Iterator[None]:
+        """One row as an equality; reach <= the distance."""
+        highs, tau = self._highs, self._form.tau
+        if tau is not None:  # a bounded column spares the simplex its first phase
+            highs.changeColBounds(len(self._form.cost) - 1, 0.0, tau / max(reach, 1e-12 * tau))
         if equality >= 0:
-            highs.changeRowBounds(equality, self._upper[equality], self._upper[equality])
+            highs.changeRowBounds(equality, self._form.upper[equality], self._form.upper[equality])
+        yield
+        if equality >= 0:
+            highs.changeRowBounds(equality, -math.inf, self._form.upper[equality])
+
+    @contextmanager
+    def primal(self) -> Iterator[None]:
+        """Other costs from a basis whose point stays feasible: the primal simplex, and no bound to stop at."""
+        highs = self._highs
+        highs.setOptionValue("objective_bound", math.inf)
+        highs.setOptionValue("simplex_strategy", _PRIMAL)
+        yield
+        self.minimise(self._form.cost)
+        highs.setOptionValue("objective_bound", self._stop)
+        highs.setOptionValue("simplex_strategy", _DUAL)
+
+    def minimise(self, cost: Vector) -> None:
+        self._highs.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost)
+
+    def run(self) -> _Found:
+        highs, m = self._highs, len(self._form.upper)
         highs.run()
         status = highs.getModelStatus()
-        z: Vector | None = None
-        lam: Vector | None = None
         if status in (self._status.kOptimal, self._status.kObjectiveBound):
             found = highs.getSolution()
-            if status == self._status.kOptimal:
-                z = np.array(found.col_value)
-            lam = -np.array(found.row_dual)[:m]
-        elif status == self._status.kInfeasible:
+            z = np.array(found.col_value) if status == self._status.kOptimal else None
+            return _Found(z, -np.array(found.row_dual)[:m], is_ray=False)
+        if status == self._status.kInfeasible:
             _, exists, ray = highs.getDualRay()
             if exists:
-                lam = -np.array(ray)[:m]
-        if equality >= 0:
-            highs.changeRowBounds(equality, -math.inf, self._upper[equality])
-        return z, lam, status == self._status.kInfeasible
+                return _Found(None, -np.array(ray)[:m], is_ray=True)
+        return _Found(None, None, is_ray=False)

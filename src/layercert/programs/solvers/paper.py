@@ -20,7 +20,7 @@ from layercert.arrays import Vector
 from layercert.errors import MissingPackageError
 from layercert.norms import Box
 from layercert.programs.program import Candidates, Programs, Solver
-from layercert.programs.solvers.scaling import beyond, inside
+from layercert.programs.solvers.scaling import at_sight, beyond
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PaperSolver:
         import cvxpy as cp
 
         answers = Candidates.none(programs)
-        for i in inside(programs, answers):
+        for i in at_sight(programs, answers):
             e = programs.equalities[i]
             with warnings.catch_warnings():  # "may be inaccurate": `check` finds out by itself
                 warnings.simplefilter("ignore")

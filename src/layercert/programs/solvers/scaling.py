@@ -8,34 +8,37 @@ from dataclasses import dataclass
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
-from layercert.programs.program import Candidates, Programs
+from layercert.programs.program import Candidates, Programs, row_sizes
 
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """The rows A w <= r with ||A_j||_q = 1 (zero rows stay), and what is known of each program at sight.
+    """The rows A w <= r with ||A_j||_q = 1, and what is known of each program at sight.
 
     reach[i] <= the distance of program i: the farthest hyperplane that separates x from it. A solver's tolerances are
     absolute, so programs are solved in units of such a length. `weight` turns multipliers of these rows into ours.
+    A constant row that is left after `at_sight` is always true: it becomes 0 <= 0, and its face is the region.
     """
 
     A: Matrix
     r: Vector
+    faces: Indices
     weight: Vector
     reach: Vector
 
     @staticmethod
     def of(programs: Programs) -> Scaled:
         rows = programs.rows
-        size = programs.norm.dual(rows.A)
+        size = row_sizes(rows, programs.norm)
         weight = 1.0 / np.where(size > 0, size, 1.0)
-        r = rows.r * weight
-        violated = float(np.where(size > 0, -r, 0.0).max(initial=0.0))
+        r = np.where(size > 0, rows.r * weight, 0.0)
+        e = programs.equalities
+        faces = np.where((e >= 0) & (size[e] > 0), e, -1) if len(rows) else e
+        violated = float((-r).max(initial=0.0))
         reach = np.full(len(programs), violated)
-        on = np.flatnonzero(programs.equalities >= 0)
-        e = programs.equalities[on]
-        reach[on] = np.maximum(violated, np.where(size[e] > 0, np.abs(r[e]), 0.0))
-        return Scaled(rows.A * weight[:, None], r, weight, reach)
+        on = np.flatnonzero(faces >= 0)
+        reach[on] = np.maximum(violated, np.abs(r[faces[on]]))
+        return Scaled(rows.A * weight[:, None], r, faces, weight, reach)
 
     def length(self) -> float:
         """One length for the whole family: the median of what is known, or of the rows when x is inside."""
@@ -49,18 +52,28 @@ class Scaled:
         return np.where(self.reach > 0, self.reach, self.length())
 
 
-def inside(programs: Programs, candidates: Candidates) -> Indices:
-    """Answer the programs that hold x itself (distance 0, no multipliers) and return the others."""
-    rows = programs.rows
+def at_sight(programs: Programs, candidates: Candidates) -> Indices:
+    """Answer the programs that need no solver, and return the others.
+
+    Those that hold x itself (distance 0, no multipliers), and those that a constant row alone makes empty.
+    """
+    rows, e = programs.rows, programs.equalities
+    constant = np.asarray(~rows.A.any(axis=1))
+    broken = np.flatnonzero(constant & (rows.r < -rows.slack))
+    if len(broken):
+        candidates.multipliers[:] = beyond(programs, np.eye(len(rows))[broken[0]])
+        return np.zeros(0, dtype=np.intp)
+    off = (e >= 0) & constant[e] & (rows.r[e] > rows.slack[e]) if len(rows) else np.zeros(len(e), dtype=np.bool_)
+    for i in np.flatnonzero(off):
+        candidates.multipliers[i] = beyond(programs, -np.eye(len(rows))[e[i]])
     # a tilt steeper than the norm leads away from x; any other leaves x the best point
     steep = programs.tilt is not None and float(programs.norm.dual(programs.tilt)) > 1.0
     if steep or bool((rows.r < -rows.slack).any()):
-        return np.arange(len(programs))
-    e = programs.equalities
+        return np.flatnonzero(~off)
     here = (e < 0) if not len(rows) else (e < 0) | (np.abs(rows.r[e]) <= rows.slack[e])
     candidates.steps[here] = 0.0
     candidates.multipliers[here] = 0.0
-    return np.flatnonzero(~here)
+    return np.flatnonzero(~here & ~off)
 
 
 def box_ends(programs: Programs) -> tuple[Vector, Vector]:
@@ -86,7 +99,9 @@ def beyond(programs: Programs, ray: Vector) -> Vector:
         exact = np.zeros_like(ray)
         exact[used] = ray[used] - A @ np.linalg.lstsq(A, ray[used], rcond=1e-12)[0]
         ray = exact
-    gain = -float(ray @ rows.r)
+    g = ray @ rows.A
+    allowed = np.where(g > 0, -lo, hi)
+    gain = -float(ray @ rows.r) - float(np.abs(g) @ np.where(np.isfinite(allowed), allowed, 0.0))
     if not gain > 0:
         return ray
     # where the tilt is steeper than the norm, the box alone bounds the objective from below

@@ -21,7 +21,7 @@ import numpy as np
 from layercert.arrays import Mask, Matrix, Vector
 from layercert.norms import Box, Norm
 from layercert.programs.program import Candidates, Programs
-from layercert.programs.solvers.scaling import Scaled, beyond, box_ends, inside
+from layercert.programs.solvers.scaling import Scaled, at_sight, beyond, box_ends
 
 _RESIDUAL = 1e-13  # of a unit row, in units of the distance
 _COARSE, _FINE = 1e-4, 1e-15  # relative progress at which L-BFGS-B stops
@@ -38,7 +38,7 @@ class Smooth:
 
     def solve(self, programs: Programs) -> Candidates:
         answers = Candidates.none(programs)
-        todo = inside(programs, answers)
+        todo = at_sight(programs, answers)
         scaled = Scaled.of(programs)
         lengths = scaled.lengths()
         with np.errstate(all="ignore"):  # a dual without a maximum overflows on its way; NaN is no claim
@@ -49,7 +49,7 @@ class Smooth:
     def _solve_one(self, programs: Programs, scaled: Scaled, i: int, t: float, answers: Candidates) -> None:
         lo, hi = box_ends(programs)
         h = np.zeros(len(lo)) if programs.tilt is None else programs.tilt
-        e = int(programs.equalities[i])
+        e = int(scaled.faces[i])
 
         def dual(t: float) -> _Dual:
             return _Dual(programs.norm, scaled.A, scaled.r / t, e, lo / t, hi / t, h)

@@ -1,141 +1,21 @@
-"""Kernels of one node: pre-activation bounds by backward passes, and the distance bound optimised over alpha and beta.
-
-A node's state is a matrix with the rows PHASE, LO, HI, ALPHA, BETA, COEF (model.py). Rounding margins as in model.py.
-"""
+"""Kernels of one node: the distance bound optimised over alpha and beta, and rounds of tightening around it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from layercert.programs.kernels.jit import njit_sums
-from layercert.search.adaptive.cap import lowest
-from layercert.search.adaptive.halfspace import distance, dual_norm
-from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, POINT
-
-OFF, ON, UNSTABLE = 0, 1, 2
-
-
-@njit_sums
-def lines(state, kind, su, iu):  # type: ignore[no-untyped-def]
-    """Classify every neuron, and its upper line su*z + iu >= relu(z) on [lo, hi] (it is above both ends, rounded up)."""
-    for i in range(len(kind)):
-        phase, lo, hi = state[PHASE, i], state[LO, i], state[HI, i]
-        su[i], iu[i] = 0.0, 0.0
-        if phase > 0 or (phase == 0 and lo >= 0.0):
-            kind[i] = ON
-            su[i] = 1.0
-        elif phase < 0 or hi <= 0.0:
-            kind[i] = OFF
-        else:
-            kind[i] = UNSTABLE
-            su[i] = min(hi / (hi - lo), 1.0)
-            iu[i] = max(-su[i] * lo, (1.0 - su[i]) * hi) * (1.0 + 1e-15)
-
-
-@njit_sums
-def tighten(model, state, U, start, stop, g, s):  # type: ignore[no-untyped-def]
-    """Bounds of the free unstable neurons of the layers start..stop-1 on the cap (cap.py); False: node is empty.
-
-    s = -inf: on the whole ball of radius U. Lower lines as in CROWN. All neurons of a layer share one matrix: each has
-    two rows, its value and minus its value.
-    """
-    g_size = dual_norm(g, model.p) if s > -np.inf else 0.0
-    s = max(s, -1e300)  # zero times it must be zero
-    noff, woff = model.noff, model.woff
-    L = len(noff) - 1
-    N = noff[L]
-    kind, su, iu = np.empty(N, np.int8), np.empty(N), np.empty(N)
-    for k in range(start, stop):
-        base, width = noff[k], noff[k + 1] - noff[k]
-        if k == 0:
-            for i in range(width):
-                if state[LO, i] >= 0.0 or state[HI, i] <= 0.0:
-                    continue
-                error = model.Q[i] + U * model.D[i]
-                lo = model.z0[i] + lowest(model.W0[i], 1.0, U, model, g, s, g_size) - error
-                hi = model.z0[i] - lowest(model.W0[i], -1.0, U, model, g, s, g_size) + error
-                if not narrow(state, i, lo, hi):
-                    return False
-            continue
-        lines(state, kind, su, iu)
-        rows = np.empty(2 * width, np.intp)
-        m = 0
-        for i in range(base, base + width):
-            if kind[i] == UNSTABLE:
-                rows[m] = i
-                m += 1
-        if m == 0:
-            continue
-        below, n = noff[k - 1], noff[k] - noff[k - 1]
-        A = np.empty((2 * m, n))
-        c, error = np.empty(2 * m), np.empty(2 * m)
-        for r in range(m):
-            at = woff[k] + (rows[r] - base) * n
-            for j in range(n):
-                A[2 * r, j] = model.Wh[at + j]
-                A[2 * r + 1, j] = -model.Wh[at + j]
-            c[2 * r] = model.b[rows[r]]
-            c[2 * r + 1] = -model.b[rows[r]]
-            error[2 * r] = model.noise * abs(model.b[rows[r]])
-            error[2 * r + 1] = error[2 * r]
-        for layer in range(k - 1, -1, -1):
-            below, n = noff[layer], noff[layer + 1] - noff[layer]
-            for r in range(2 * m):
-                total, slip = c[r], 0.0
-                for j in range(n):
-                    i = below + j
-                    a = A[r, j]
-                    slip += abs(a) * model.Q[i]
-                    if kind[i] == UNSTABLE:
-                        if a < 0.0:
-                            total += a * iu[i]
-                            a *= su[i]
-                        elif model.variant == 1:
-                            a *= state[ALPHA, i]
-                        elif model.variant == 3:
-                            if state[POINT, i] <= 0.0:
-                                a = 0.0
-                        elif state[HI, i] <= -state[LO, i]:
-                            a = 0.0
-                    elif kind[i] == OFF:
-                        a = 0.0
-                    A[r, j] = a
-                    total += a * (model.b[i] if layer > 0 else model.z0[i])
-                c[r] = total
-                error[r] += slip
-            if layer > 0:
-                size = n * (noff[layer] - noff[layer - 1])
-                W = model.Wh[woff[layer] : woff[layer] + size].reshape((n, noff[layer] - noff[layer - 1]))
-                A = np.dot(A, W)
-            else:
-                G = np.dot(A, model.W0)
-                for r in range(2 * m):
-                    drift = 0.0
-                    for j in range(n):
-                        drift += abs(A[r, j]) * model.D[j]
-                    c[r] += lowest(G[r], 1.0, U, model, g, s, g_size) - error[r] - U * drift
-        for r in range(m):
-            if not narrow(state, rows[r], c[2 * r], -c[2 * r + 1]):
-                return False
-    return True
-
-
-@njit_sums
-def narrow(state, i, lo, hi):  # type: ignore[no-untyped-def]
-    """Take the better of old and new bounds (and of the phase); False when nothing is left."""
-    lo, hi = max(lo, state[LO, i]), min(hi, state[HI, i])
-    if state[PHASE, i] > 0:
-        lo = max(lo, 0.0)
-    elif state[PHASE, i] < 0:
-        hi = min(hi, 0.0)
-    state[LO, i], state[HI, i] = lo, hi
-    return lo <= hi
+from layercert.search.adaptive.halfspace import distance
+from layercert.search.adaptive.layers import OFF, ON, UNSTABLE, lines, tighten
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, PHASE, POINT
 
 
 @njit_sums
 def backward(model, state, mu, first, kind, su, iu, S, g):  # type: ignore[no-untyped-def]
-    """g.w + s <= F(x + w) on the node, for the rows first.. weighted by mu; fills COEF, S, g; returns s (less its error)
-    and the drift."""
+    """g.w + s - drift ||w|| <= F(x + w) on the node, for the rows first.. weighted by mu.
+
+    Fills COEF, S and g; returns s (its error taken off) and the drift.
+    """
     noff, woff = model.noff, model.woff
     L = len(noff) - 1
     total, error, drift = 0.0, 0.0, 0.0
@@ -145,7 +25,7 @@ def backward(model, state, mu, first, kind, su, iu, S, g):  # type: ignore[no-un
     for r in range(len(mu)):
         if mu[r] != 0.0:
             total += mu[r] * model.c[first + r]
-            error += mu[r] * model.eR[first + r]
+            error += mu[r] * model.row_error[first + r]
             for j in range(n):
                 state[COEF, base + j] += mu[r] * model.R[first + r, j]
     for k in range(L - 1, -1, -1):
@@ -282,7 +162,7 @@ def optimise(model, state, mu, first, U, steps, best_w):  # type: ignore[no-unty
 
 
 @njit_sums
-def focus(model, state, mu, first, U):  # type: ignore[no-untyped-def]
+def focus(model, state, mu, first, U, refinements):  # type: ignore[no-untyped-def]
     """Tighten all layers on the cap of the node's own halfspace, as its alpha, beta and mu stand; False: empty."""
     noff = model.noff
     N = noff[-1]
@@ -291,15 +171,15 @@ def focus(model, state, mu, first, U):  # type: ignore[no-untyped-def]
     lines(state, kind, su, iu)
     s, drift = backward(model, state, mu, first, kind, su, iu, S, g)
     # g.w <= -s + drift ||w|| and ||w|| <= U
-    return tighten(model, state, U, 0, len(noff) - 1, g, s - drift * U)
+    return tighten(model, state, U, 0, len(noff) - 1, g, s - drift * U, refinements)
 
 
 @njit_sums
-def deepen(model, state, mu, first, U, goal, bound, steps, rounds, w):  # type: ignore[no-untyped-def]
+def deepen(model, state, mu, first, U, goal, bound, steps, rounds, refinements, w):  # type: ignore[no-untyped-def]
     """Tighten on the cap and optimise again, as long as that closes the gap to U; the node's bound, inf when empty."""
     for _ in range(rounds):
         before = bound
-        if not focus(model, state, mu, first, U):
+        if not focus(model, state, mu, first, U, refinements):
             return np.inf
         bound = max(bound, optimise(model, state, mu, first, goal, steps, w))
         if bound >= goal or U - bound > 0.9 * (U - before):

@@ -10,22 +10,23 @@ from layercert.search.adaptive.model import ALPHA, COEF, HI, LO, PHASE, POINT
 
 
 @njit_sums
-def scores(model, state, out):  # type: ignore[no-untyped-def]
-    """How much a split may bring: what the lines lose at worst, weighted by the neuron's coefficient; -1: not free.
+def scores(state, out):  # type: ignore[no-untyped-def]
+    """How much a split may bring: what the neuron's line loses at POINT, weighted by its coefficient; -1: not free.
 
-    Returns the number of free unstable neurons.
+    What it loses at worst decides among equals.
     """
-    free = 0
     for i in range(len(out)):
         lo, hi, a = state[LO, i], state[HI, i], state[COEF, i]
         out[i] = -1.0
         if state[PHASE, i] == 0.0 and lo < 0.0 < hi:
-            free += 1
-            worst = -a * (-hi * lo / (hi - lo)) if a < 0.0 else 0.5 * a * min(hi, -lo)
             z = min(max(state[POINT, i], lo), hi)
-            here = -a * (hi * (z - lo) / (hi - lo) - max(z, 0.0)) if a < 0.0 else a * (max(z, 0.0) - state[ALPHA, i] * z)
-            out[i] = worst if model.scoring == 0 else (here if model.scoring == 1 else worst + 2.0 * here)
-    return free
+            if a < 0.0:
+                worst = a * hi * lo / (hi - lo)
+                here = -a * (hi * (z - lo) / (hi - lo) - max(z, 0.0))
+            else:
+                worst = a * min(hi, -lo)
+                here = a * (max(z, 0.0) - state[ALPHA, i] * z)
+            out[i] = here + 1e-3 * worst
 
 
 @njit_sums
@@ -38,14 +39,31 @@ def fix(state, neuron, phase):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def expand(model, state, mu, first, parent, U, goal, candidates, probe, steps, rounds, kids, kid_mu, bounds, points):  # type: ignore[no-untyped-def]
+def expand(
+    model,
+    state,
+    mu,
+    first,
+    parent,
+    U,
+    goal,
+    candidates,
+    probe,
+    steps,
+    rounds,
+    refinements,
+    kids,
+    kid_mu,
+    bounds,
+    points,
+):  # type: ignore[no-untyped-def]
     """Split one node. Fills kids (2 states), kid_mu, bounds (inf: empty) and points; returns the neuron.
 
     A probe bounds both children of a candidate with a few steps; the product of their bounds, cut at U, decides.
     """
     N = state.shape[1]
     score = np.empty(N)
-    scores(model, state, score)
+    scores(state, score)
     order = np.argsort(-score)
     trial = np.empty_like(kids)
     trial_mu = np.empty_like(kid_mu)
@@ -60,9 +78,7 @@ def expand(model, state, mu, first, parent, U, goal, candidates, probe, steps, r
             trial[side] = state
             trial_mu[side] = mu
             fix(trial[side], i, 1.0 - 2.0 * side)
-            value[side] = max(
-                parent, optimise(model, trial[side], trial_mu[side], first, goal, probe, trial_w[side])
-            )
+            value[side] = max(parent, optimise(model, trial[side], trial_mu[side], first, goal, probe, trial_w[side]))
         gain = (min(value[0], U) - parent + 1e-6 * U) * (min(value[1], U) - parent + 1e-6 * U)
         if gain > best:
             best, neuron = gain, i
@@ -76,6 +92,6 @@ def expand(model, state, mu, first, parent, U, goal, candidates, probe, steps, r
         if bounds[side] >= goal:
             continue
         bounds[side] = deepen(
-            model, kids[side], kid_mu[side], first, U, goal, bounds[side], steps, rounds, points[side]
+            model, kids[side], kid_mu[side], first, U, goal, bounds[side], steps, rounds, refinements, points[side]
         )
     return neuron

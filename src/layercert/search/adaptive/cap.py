@@ -1,7 +1,7 @@
 """Kernels for the part of the ball where unsafe points can be: the least value of a linear function there.
 
 A node's halfspace g.w + s <= 0 holds for all its unsafe points, and only these matter. So pre-activations need bounds
-on the cap {w in the ball and the box: g.w <= -s} alone, and the nearer the node's bound is to U, the smaller the cap. For
+on the cap {w in the ball and the box: g.w <= -s} alone; the nearer the node's bound is to U, the smaller the cap. For
 every multiplier lam >= 0
 
     h.w >= h.w + lam (g.w + s) >= lam s - fall(h + lam g)      for all w of the cap,
@@ -22,9 +22,9 @@ ROUNDS = 7
 
 @njit_sums
 def lowest(h, sign, U, model, g, s, g_size):  # type: ignore[no-untyped-def]
-    """A lower bound, rounded down, of sign*h.w on the cap; g_size = ||g||_q, or 0 when there is no cap."""
+    """A lower bound, rounded down, of sign*h.w on the cap, and its lam; g_size = ||g||_q, or 0 when there is no cap."""
     value, slope, h_size = _evaluate(h, sign, 0.0, U, model, g, s)
-    best = value
+    best, at = value, 0.0
     if g_size > 0.0 and slope > 0.0 and h_size > 0.0:
         left, left_value, left_slope = 0.0, value, slope
         lam = 0.5 * h_size / g_size
@@ -32,7 +32,9 @@ def lowest(h, sign, U, model, g, s, g_size):  # type: ignore[no-untyped-def]
         for _ in range(ROUNDS):
             value, slope, _ = _evaluate(h, sign, lam, U, model, g, s)
             # the entries of h + lam g are rounded, whatever cancels
-            best = max(best, value - 1e-15 * U * (h_size + lam * g_size) - 1e-15 * lam * abs(s))
+            proved = value - 1e-15 * U * (h_size + lam * g_size) - 1e-15 * lam * abs(s)
+            if proved > best:
+                best, at = proved, lam
             if slope > 0.0:
                 left, left_value, left_slope = lam, value, slope
                 if right < 0.0:
@@ -50,7 +52,26 @@ def lowest(h, sign, U, model, g, s, g_size):  # type: ignore[no-untyped-def]
             if left_value + left_slope * (meet - left) - best <= 1e-3 * abs(best):
                 break
             lam = meet
-    return best
+    return best, at
+
+
+@njit_sums
+def minimiser(h, lam, U, model, g, w):  # type: ignore[no-untyped-def]
+    """Where (h + lam g).w is least on the ball (roughly, with a box and p < inf): a hint, nothing is proved."""
+    n = len(h)
+    length = 0.0
+    for j in range(n):
+        t = h[j] + lam * g[j]
+        room = min(U, -model.box_lo[j] if t > 0.0 else model.box_hi[j])
+        if np.isinf(model.p):
+            w[j] = -room if t > 0.0 else room
+        else:
+            w[j] = -t if room > 0.0 else 0.0
+            length += w[j] * w[j]
+    if not np.isinf(model.p) and length > 0.0:
+        for j in range(n):
+            w[j] *= U / np.sqrt(length)
+            w[j] = min(max(w[j], model.box_lo[j]), model.box_hi[j])
 
 
 @njit_sums
@@ -63,9 +84,10 @@ def _evaluate(h, sign, lam, U, model, g, s):  # type: ignore[no-untyped-def]
         if model.boxed:
             for j in range(n):
                 t = sign * h[j] + lam * g[j]
-                room = min(U, -model.box_lo[j] if t > 0.0 else model.box_hi[j])
+                down, up_room = -model.box_lo[j], model.box_hi[j]
+                room = min(U, down if t > 0.0 else up_room)
                 total += abs(t) * room
-                inner += g[j] * room if t > 0.0 else -g[j] * room
+                inner += g[j] * (room if t > 0.0 else -room)
                 size += abs(h[j])
         else:
             for j in range(n):
@@ -81,11 +103,12 @@ def _evaluate(h, sign, lam, U, model, g, s):  # type: ignore[no-untyped-def]
         if model.boxed:
             for j in range(n):
                 t = sign * h[j] + lam * g[j]
-                room = -model.box_lo[j] if t > 0.0 else model.box_hi[j]
-                live = room > 0.0
-                total += t * t if live else 0.0
-                inner += t * g[j] if live else 0.0
-                by_room += abs(t) * min(room, U)
+                down, up_room = -model.box_lo[j], model.box_hi[j]
+                room = min(U, down if t > 0.0 else up_room)
+                live = t if room > 0.0 else 0.0
+                total += live * live
+                inner += live * g[j]
+                by_room += abs(t) * room
                 size += h[j] * h[j]
         else:
             for j in range(n):

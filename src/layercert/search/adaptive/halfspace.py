@@ -122,7 +122,7 @@ def _distance_linf(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-un
 
 @njit_sums
 def _distance_l2(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-untyped-def]
-    """w_j = -sign(g_j) min(room_j, tau |g_j|), and g1_j = min(|g_j|, room_j / tau). Lengths beyond 1e100 are not proved."""
+    """w_j = -sign(g_j) min(room_j, tau |g_j|), and g1_j = min(|g_j|, room_j / tau). Nothing is proved beyond 1e100."""
     n = len(g)
     up = 1.0 + 2.3e-16 * (2 * n + 128)
     total = 0.0
@@ -177,7 +177,7 @@ def _distance_l2(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-unty
 def _distance_lp(g, s, drift, model, w):  # type: ignore[no-untyped-def]
     n, p = len(g), model.p
     up = 1.0 + 2.3e-16 * (2 * n + 128)
-    length, tau = nearest_step(g, s, model.box_lo, model.box_hi, model.boxed, p, w)
+    _, tau = nearest_step(g, s, model.box_lo, model.box_hi, model.boxed, p, w)
     if not model.boxed:
         size = dual_norm(g, p) * up + drift
         return s / size * (1.0 - 1e-15) if size > 0.0 else np.inf

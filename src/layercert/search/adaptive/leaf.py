@@ -55,9 +55,7 @@ class Leaves:
             side = sides[start : start + width]
             rows = np.flatnonzero(rowed[start : start + width])
             s = side[rows]
-            parts.append(
-                Polyhedron(-s[:, None] * G[rows], s * z[rows], self._slack[k][rows], self._growth[k][rows])
-            )
+            parts.append(Polyhedron(-s[:, None] * G[rows], s * z[rows], self._slack[k][rows], self._growth[k][rows]))
             on = side > 0
             W = np.ascontiguousarray(network.weights[k + 1][:, on])
             G, z = W @ G[on], W @ z[on] + network.biases[k + 1]

@@ -3,12 +3,12 @@
 Rounding, a posteriori. A backward pass computes vectors A_k, S_k and a number c in floating point. Taken as the exact
 numbers they are, they satisfy
 
-    F(v) >= g.(v - x) + c - error,    error = eR + sum_i (|A_i| + beta_i) Q_i,    drift = sum_i |S_i| D_i
+    F(v) >= g.(v - x) + c - error - drift ||v - x||,    error = e + sum_i (|A_i| + beta_i) Q_i,  drift = sum_i |S_i| D_i
 
-where F is the clause's row, v any point of the ball (and node), eR the error of composing the row with the last layer,
-and the drift multiplies ||v - x||. Layer by layer: S differs from its exact value by 3 roundings of |A| + beta, which
-meets |z| <= Z; A_{k-1} = S W by gamma |S||W|, which meets x^{k-1} <= max(hi, 0), that is M = |W| max(hi, 0) + |b|; and c
-is a sum of at most 2 N terms, each at most |S|(Z + M). All this is at most gamma (|A| + beta)(4 Z + 3 M), the Q below.
+where F is the clause's row, v any point of the ball (and node), e = row_error the error of composing the row with the
+last layer. Layer by layer: S differs from its exact value by 3 roundings of |A| + beta, which meets |z| <= Z;
+A_{k-1} = S W by gamma |S||W|, which meets x^{k-1} <= max(hi, 0), that is M = |W| max(hi, 0) + |b|; c is a sum of at
+most 2 N terms, each at most |S|(Z + M). All this is at most gamma (|A| + beta)(4 Z + 3 M), the Q below.
 Z and M come from the root's bounds, which hold for every node and every smaller ball; bounds of layer k need Q of the
 layers below it only, so `root` goes up layer by layer.
 """
@@ -23,11 +23,11 @@ from layercert.arrays import Indices, Matrix, Vector, gamma
 from layercert.attack_kernel import Packed
 from layercert.problem import Problem
 
-#: Rows of a node's state matrix; its columns are the neurons of all layers.
+#: Rows of a node's state matrix; its columns are the neurons of all layers. PHASE is +1, -1 or 0 (free), LO and HI
+#: bound the pre-activation, ALPHA and BETA are the parameters of its halfspace, COEF the coefficients A of that
+#: backward pass, POINT the relaxed pre-activations at the halfspace's nearest point.
 PHASE, LO, HI, ALPHA, BETA, COEF, POINT = range(7)
 ROWS = 7
-
-VARIANT = [0, 0]
 
 
 class Model(NamedTuple):
@@ -40,7 +40,7 @@ class Model(NamedTuple):
     woff: Indices
     R: Matrix  # rows of all clauses over x^L
     c: Vector
-    eR: Vector  # error of a row of R, c
+    row_error: Vector  # error of a row of R, c
     z0: Vector  # first pre-activations at x
     Q: Vector
     D: Vector
@@ -49,13 +49,11 @@ class Model(NamedTuple):
     boxed: bool
     p: float
     noise: float  # gamma of the longest chain of roundings in any pass
-    variant: int = 0
-    scoring: int = 0
 
 
 def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
     """The model on the ball of radius U, each clause's first row, and the root's state."""
-    from layercert.search.adaptive.bound import tighten
+    from layercert.search.adaptive.layers import tighten
 
     network = problem.network
     packed = Packed.of(problem)
@@ -66,7 +64,7 @@ def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
     D = gamma(len(packed.W0) + 64) * problem.norm.dual(packed.W0) * (1 + gamma(2 * n + 64))
     model = Model(
         packed.W0, packed.Wh, packed.b, packed.noff, packed.woff, packed.R, packed.c, np.zeros(len(packed.c)),
-        z0, np.zeros(len(packed.b)), D, packed.lo, packed.hi, packed.boxed, problem.norm.p, noise, VARIANT[0], VARIANT[1],
+        z0, np.zeros(len(packed.b)), D, packed.lo, packed.hi, packed.boxed, problem.norm.p, noise,
     )  # fmt: skip
     state = np.zeros((ROWS, len(packed.b)))
     state[LO], state[HI] = -np.inf, np.inf
@@ -75,13 +73,14 @@ def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
         part = slice(model.noff[k], model.noff[k + 1])
         M = np.abs(network.weights[k]) @ below + np.abs(network.biases[k])
         model.Q[part] = 3.03 * noise * M  # the first layer's value at x is rounded too: part of M
-        tighten(model, state, U, k, k + 1, problem.x, -np.inf)
+        tighten(model, state, U, k, k + 1, problem.x, -np.inf, 0)
         Z = np.maximum(np.abs(state[LO, part]), np.abs(state[HI, part]))
         model.Q[part] += 4.04 * noise * Z
         below = np.maximum(state[HI, part], 0.0)
+        state[POINT, part] = state[LO, part] + state[HI, part]  # no point yet: the lower lines of CROWN
     C = np.concatenate([np.abs(clause.C) for clause in problem.clauses])
     d = np.concatenate([np.abs(clause.d) for clause in problem.clauses])
     last = np.abs(network.weights[-1]) @ below + np.abs(network.biases[-1])
-    model.eR[:] = 4.0 * noise * (C @ last + d)
-    state[ALPHA] = state[HI] > -state[LO]
+    model.row_error[:] = 4.0 * noise * (C @ last + d)
+    state[ALPHA] = state[POINT] > 0
     return model, packed.first, state

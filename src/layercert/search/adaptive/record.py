@@ -39,5 +39,5 @@ class Recorder(Protocol):
         weights: Vector | None,
         multipliers: Vector | None,
     ) -> None:
-        """reason: 'bound' (alpha, beta over all neurons, weights of the clause's rows), 'empty' (the pre-activation bounds
-        of the node contradict each other) or 'program' (multipliers of the fixed neurons' rows, then the clause's)."""
+        """reason: 'bound' (alpha, beta over all neurons, weights of the clause's rows), 'empty' (the pre-activation
+        bounds of the node contradict each other) or 'program' (multipliers of the neurons' rows, then the clause's)."""

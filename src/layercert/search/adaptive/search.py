@@ -14,6 +14,9 @@ from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.task import Task
 
+#: How a ball without unsafe points grows, when no witness is known.
+GROWTH = 3.0
+
 
 def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None = None) -> Iterator[Event]:
     """The nearest unsafe point, exactly; every Bound is proved, rounding included."""
@@ -25,31 +28,29 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     if problem.network.L == 0:
         yield from _affine(task)
         return
-    first: Improve | None = None
-    if task.U >= min(problem.radius, problem.reach):  # nobody has looked for a witness yet
-        found = attack(problem, task.U)
-        if found is not None:
-            first = Improve(*found)
-            task.U = found[1]
-            yield first
-            if task.U <= 0:
-                return
-    known = first is not None or task.U < min(problem.radius, problem.reach) or task.U == problem.radius
     limit = min(task.U, task.horizon)
-    radius = limit if known else min(limit, _first_radius(task))
+    witness = min(problem.radius, problem.reach) > task.U  # the caller's
+    first = None if witness else attack(problem, limit)
+    if first is not None:
+        step, limit, clause = first
+        task.U, witness = limit, True
+        yield Improve(step, limit, clause)
+        if limit <= 0:
+            return
+    # without a witness nothing says how large the ball must be, unless a radius was asked for: let it grow
+    radius = limit if witness or limit >= problem.radius else min(limit, _first_radius(task))
     while True:
-        ball = Ball(task, effort, recorder, radius, first is not None)
+        ball = Ball(task, effort, recorder, radius, witness)
         if first is not None:
-            yield from _book(task, ball, ball.polish(first.step, problem.clauses.index(first.clause)))
+            yield from _book(task, ball.polish(first[0], problem.clauses.index(first[2])))
             first = None
-        yield from _book(task, ball, ball.run())
-        task.nodes = ball.nodes
+        yield from _book(task, ball.run())
         if ball.witness or radius >= limit:
             return
-        radius = min(4.0 * radius, limit)
+        radius = min(GROWTH * radius, limit)
 
 
-def _book(task: Task, ball: Ball, events: Iterator[Event]) -> Iterator[Event]:
+def _book(task: Task, events: Iterator[Event]) -> Iterator[Event]:
     """Keep the task's upper bound in step with the ball's."""
     for event in events:
         if isinstance(event, Improve):

@@ -20,7 +20,7 @@ from layercert.search.events import Bound, Event, Improve
 from layercert.search.queue import PriorityQueue
 from layercert.search.task import Task
 
-#: Nodes within this relative distance of U are closed.
+#: Nodes within this relative distance of a witness are closed.
 TOLERANCE = 1e-7
 
 
@@ -30,10 +30,12 @@ class Effort:
 
     root_steps: int = 40
     root_rounds: int = 20
-    steps: int = 20
+    steps: int = 10
     candidates: int = 4
-    probe_steps: int = 6
+    probe_steps: int = 3
     rounds: int = 10
+    root_refinements: int = 4
+    refinements: int = 1
     seek_steps: int = 20
     refresh: float = 0.98  # a node bounded in a ball this much larger than today's is bounded again
 
@@ -67,8 +69,8 @@ class Ball:
 
     @property
     def goal(self) -> float:
-        """A node with this bound is closed."""
-        return self.U * (1.0 - TOLERANCE)
+        """A node with this bound is closed. A radius is proved in full, a witness's distance up to the tolerance."""
+        return self.U * (1.0 - TOLERANCE) if self.witness else self.U
 
     def run(self) -> Iterator[Event]:
         from layercert.search.adaptive.branch import expand
@@ -88,14 +90,14 @@ class Ball:
             if min(key, self.closed) > lower:
                 lower = min(key, self.closed)
                 yield Bound(lower)
-            if self.U < effort.refresh * node.radius:
+            if effort.refresh * node.radius > self.U:
                 yield from self._refresh(node)
                 continue
             rows = int(self.first[node.clause])
             kid_weights = np.empty((2, len(node.weights)))
             neuron = expand(
                 model, node.state, node.weights, rows, node.bound, self.U, self.goal, effort.candidates,
-                effort.probe_steps, effort.steps, effort.rounds, kids, kid_weights, bounds, points,
+                effort.probe_steps, effort.steps, effort.rounds, effort.refinements, kids, kid_weights, bounds, points,
             )  # fmt: skip
             children = [
                 Node(self.nodes + i, node.clause, float(bounds[i]), kids[i].copy(), kid_weights[i], node.radius)
@@ -129,9 +131,7 @@ class Ball:
     def polish(self, step: Vector, clause: int) -> Iterator[Event]:
         """The exact distance on the linear piece of a witness, then on the pieces behind the faces that hold it up."""
         z = np.concatenate(self.task.problem.network.preactivations(self.task.problem.x + step))
-        answer = self.leaves.solve(
-            np.where(z > 0, 1.0, -1.0), self.meets, self.task.problem.clauses[clause], self.U
-        )
+        answer = self.leaves.solve(np.where(z > 0, 1.0, -1.0), self.meets, self.task.problem.clauses[clause], self.U)
         yield from self.improve(answer.step, answer.value, clause)
 
     def _start(self, clause: int) -> Iterator[Event]:
@@ -146,14 +146,14 @@ class Ball:
             self.recorder.root(node.number, self.task.problem.clauses[clause], self.U)
         w = np.zeros(self.model.W0.shape[1])
         args = (self.model, node.state, weights, rows.start)
-        node.bound = optimise(*args, self.goal, 0, w)
-        if node.bound < self.goal:
-            node.bound = max(node.bound, optimise(*args, self.goal, self.effort.root_steps, w))
-        if node.bound < self.goal:
-            node.bound = deepen(
-                *args, self.U, self.goal, node.bound, self.effort.steps, self.effort.root_rounds, w
-            )
-        self.task.root_bound = node.bound / self.U
+        effort, goal = self.effort, self.goal
+        node.bound = optimise(*args, goal, 0, w)
+        if node.bound < goal:
+            node.bound = max(node.bound, optimise(*args, goal, effort.root_steps, w))
+        for refinements in (0, effort.root_refinements):
+            if node.bound < goal:
+                rounds = effort.root_rounds
+                node.bound = deepen(*args, self.U, goal, node.bound, effort.steps, rounds, refinements, w)
         yield from self._consider(node, w)
 
     def _consider(self, node: Node, step: Vector) -> Iterator[Event]:
@@ -184,7 +184,7 @@ class Ball:
         rows = int(self.first[node.clause])
         node.bound = deepen(
             self.model, node.state, node.weights, rows, self.U, self.goal, node.bound,
-            self.effort.steps, self.effort.rounds, w,
+            self.effort.steps, self.effort.rounds, self.effort.refinements, w,
         )  # fmt: skip
         yield from self._consider(node, w)
 
@@ -192,6 +192,4 @@ class Ball:
         self.closed = min(self.closed, node.bound)
         if self.recorder is not None:
             state = node.state
-            self.recorder.close(
-                node.number, reason, node.bound, state[ALPHA], state[BETA], node.weights, multipliers
-            )
+            self.recorder.close(node.number, reason, node.bound, state[ALPHA], state[BETA], node.weights, multipliers)

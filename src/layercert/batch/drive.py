@@ -1,0 +1,75 @@
+"""Run a batch: take the folder, write the plan, hand out what is missing, record each outcome as it comes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from layercert.batch.certificates import save_certificate
+from layercert.batch.folder import hold
+from layercert.batch.plan import Job, Plan
+from layercert.batch.store import Store
+from layercert.batch.work import FAILED, Outcome
+from layercert.batch.writer import Writer
+
+
+class Executor(Protocol):
+    """Where jobs run. `run` yields outcomes as they finish; closing the generator stops the work."""
+
+    def describe(self) -> str: ...
+
+    def run(self, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome]: ...
+
+
+@dataclass
+class Tally:
+    """How far a batch is."""
+
+    total: int
+    earlier: int = 0  # done before this session
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def done(self) -> int:
+        return self.counts.total()
+
+    @property
+    def open(self) -> int:
+        """Jobs without a decided answer: not done, undecided or failed."""
+        return self.total - self.done + self.counts["undecided"] + self.counts[FAILED]
+
+
+Watch = Callable[[Tally, Job | None, Outcome | None], None]
+
+
+def run_batch(
+    plan: Plan, folder: Path, executor: Executor, watch: Watch | None = None, retry_failed: bool = False
+) -> Tally:
+    """Finish the run in the folder; what is already there is kept. The tally says what the whole run holds."""
+    plan.check()
+    with hold(folder, plan), closing(Store(folder)) as store:
+        store.adopt(plan)
+        if retry_failed:
+            store.forget_failed()
+        done = store.done()
+        tally = Tally(len(plan.jobs), len(done), Counter(done.values()))
+        missing = [job for job in plan.jobs if job.id not in done]
+        if watch is not None:
+            watch(tally, None, None)
+        if not missing:
+            return tally
+        store.begin_session(executor.describe())
+        with Writer(store) as writer, closing(executor.run(plan, missing)) as outcomes:  # type: ignore[type-var]
+            for outcome in outcomes:
+                if outcome.job in done:
+                    continue  # a job is never counted twice
+                done[outcome.job] = outcome.status
+                writer.put(outcome, save_certificate(folder, outcome))
+                tally.counts[outcome.status] += 1
+                if watch is not None:
+                    watch(tally, plan.jobs[outcome.job], outcome)
+    return tally

@@ -1,0 +1,9 @@
+"""What can go wrong with a run as a whole; a job that fails is a row, not an error."""
+
+from __future__ import annotations
+
+from layercert.errors import LayerCertError
+
+
+class RunError(LayerCertError):
+    """A run that cannot be made, continued or read."""

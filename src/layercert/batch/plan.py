@@ -1,0 +1,171 @@
+"""What a batch asks: models x inputs x norms x methods, with one set of options. A plan is a value."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from layercert.arrays import Vector
+from layercert.errors import InputError, OptionError, unknown
+from layercert.io.datasets import Dataset
+from layercert.methods import method_named
+from layercert.network import Network
+from layercert.norms import Norm
+from layercert.problem import robustness
+from layercert.programs.stacks import make_chain
+from layercert.run import measure
+
+
+def default_method() -> str:
+    """The method that `measure` takes when none is named."""
+    return str(inspect.signature(measure).parameters["method"].default)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that shapes an answer, apart from the model and the input; stored with the run."""
+
+    norms: tuple[str, ...] = ("linf",)
+    methods: tuple[str, ...] = field(default_factory=lambda: (default_method(),))
+    radius: float | None = None
+    domain: tuple[float, float] | None = None
+    time_limit: float | None = None
+    stack: str = "default"
+    certificates: bool = False
+
+    def __post_init__(self) -> None:
+        norms = tuple(Norm.of(norm).name for norm in self.norms)
+        for kind, names in (("norm", norms), ("method", self.methods)):
+            if not names:
+                raise OptionError(f"a batch needs at least one {kind}, got none")
+            if len(set(names)) < len(names):
+                raise OptionError(f"a {kind} is named twice: {', '.join(names)}; name each one once")
+        object.__setattr__(self, "norms", norms)
+        for method in self.methods:
+            method_named(method)
+        for norm in norms:
+            make_chain(self.stack, Norm.of(norm))
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise OptionError(f"the time limit must be above 0 seconds, got {self.time_limit:g}")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A network under the name the report shows."""
+
+    name: str
+    network: Network
+
+
+@dataclass(frozen=True)
+class Job:
+    """One question of a batch; ids count from 0 in the order of the plan."""
+
+    id: int
+    model: int
+    input: int
+    norm: str
+    method: str
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Models x inputs x norms x methods."""
+
+    models: tuple[Model, ...]
+    data: Dataset
+    options: Options
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise OptionError("a batch needs at least one model, got none")
+        names = [model.name for model in self.models]
+        if len(set(names)) < len(names):
+            raise OptionError(f"two models have the same name ({', '.join(names)}); rename one file")
+
+    @cached_property
+    def jobs(self) -> tuple[Job, ...]:
+        return tuple(Job(i, *rest) for i, rest in enumerate(self._products()))
+
+    def _products(self) -> Iterator[tuple[int, int, str, str]]:
+        # input by input, so that a run stopped half way has complete inputs to compare
+        for i in range(len(self.data)):
+            for model in range(len(self.models)):
+                for norm in self.options.norms:
+                    for method in self.options.methods:
+                        yield model, i, norm, method
+
+    def label(self, i: int) -> int | None:
+        return None if self.data.y is None else int(self.data.y[i])
+
+    def check(self) -> None:
+        """Find everything that is wrong with the inputs before any work starts."""
+        for model in self.models:
+            for i, name in enumerate(self.data.names):
+                o = self.options
+                try:
+                    robustness(model.network, self.data.X[i], o.norms[0], self.label(i), o.radius, o.domain)
+                except InputError as error:
+                    raise InputError(f"input {name} on model {model.name}: {error}") from None
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What must agree for a run to be continued. How many workers there are and where they run does not matter."""
+        return {
+            "models": [[model.name, model.network.sha256] for model in self.models],
+            "inputs": len(self.data),
+            "inputs_sha256": _joint_hash([input_hash(x) for x in self.data.X]),
+            "positions": [int(i) for i in self.data.index],
+            "labels": None if self.data.y is None else [int(k) for k in self.data.y],
+            **_plain(asdict(self.options)),
+        }
+
+
+def input_hash(x: Vector) -> str:
+    return hashlib.sha256(np.ascontiguousarray(x, dtype="<f8").tobytes()).hexdigest()
+
+
+def _joint_hash(hashes: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """As JSON would give it back, so that stored and new identities compare equal."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
+
+
+def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """Where two identities disagree, in words."""
+    lines: list[str] = []
+    for key in sorted({*stored, *wanted}):
+        old, new = stored.get(key), wanted.get(key)
+        if old != new:
+            brief = len(repr(old)) + len(repr(new)) < 160
+            lines.append(f"{key} was {_shown(old)}, now {_shown(new)}" if brief else f"{key} differ")
+    return lines
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return "(" + ", ".join(_shown(v) for v in value) + ")"
+    return "unset" if value is None else str(value)
+
+
+def memory_bytes(text: str) -> int:
+    """'2G', '500M', '800000K' or a plain number of bytes."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in units else (text, "")
+    try:
+        size = float(number) * units.get(unit, 1)
+    except ValueError:
+        raise unknown("memory size", text, ["500M", "2G"]) from None
+    if not 0 < size < math.inf:
+        raise OptionError(f"a memory limit must be above 0, got {text}")
+    return int(size)

@@ -1,0 +1,31 @@
+"""The paper's experiments, from one command: batches that can be resumed, claims checked, a page with all of it.
+
+reproduce("table1", Settings(out=Path("reproduction"), time_limit=10, inputs=5))
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from layercert.experiments.page import write_page
+from layercert.experiments.runs import BatchWatch, Say, run_experiment
+from layercert.experiments.setup import CHOICES, NoNetworksError, Settings, chosen
+
+__all__ = ["CHOICES", "Settings", "reproduce"]
+
+
+def reproduce(what: str, settings: Settings, say: Say = print, watch: BatchWatch | None = None) -> tuple[Path, int]:
+    """Run one experiment (or 'all') and write the page of everything in the folder: its path, and what stayed open."""
+    experiments, with_example = chosen(what)
+    settings.out.mkdir(parents=True, exist_ok=True)
+    still_open = 0
+    for experiment in experiments:
+        try:
+            still_open += run_experiment(experiment, settings, say, watch)
+        except NoNetworksError as error:
+            if what != "all":
+                raise
+            say(f"{experiment.name} is left out: {error}")
+    if with_example:
+        (settings.out / "example").touch()
+    return write_page(settings.out), still_open

@@ -1,0 +1,95 @@
+"""The report of a reproduction: index.html (one file, nothing fetched), report.md, tables/ and figures/."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+from layercert import __version__
+from layercert.experiments.claims import claims_table
+from layercert.experiments.runs import read_pools
+from layercert.experiments.sections import Section, origin_lines, sections
+from layercert.experiments.tables import STYLE, Table
+
+TITLE = "Reproduction of Hierarchical Verification for Adversarial Robustness"
+INTRO = (
+    "Lim, Urtasun and Yumer, ICML 2020: every table and figure that its text describes, measured anew. The paper's "
+    "networks and inputs are not published and its tables are pictures, so what can be compared are its claims. "
+    "Networks: digits 1 and 7 of MNIST, trained by GeoCert's recipe, which the paper follows. Its text names 3x50 and "
+    "the four larger networks, and otherwise the range 'two to five hidden layers, with between 10 to 50 neurons'; the "
+    "list of twelve is ours. Inputs: the first of the 100 digits shipped with LayerCert."
+)
+CAUTION = (
+    "Seconds are CPU seconds of one process on the machine named below (the clock's seconds when the machine is idle); "
+    "the time limit is by the clock. They depend on the solvers. With our own stack the programs of GeoCert-Lip, whose "
+    "objective is not a plain distance, are solved by libraries and not by the compiled kernels that serve all other "
+    "methods, so its seconds are not comparable with theirs. Programs are compared on the inputs that both methods "
+    "finished, seconds on all inputs, an unfinished one counting with the limit."
+)
+
+
+def write_page(out: Path) -> Path:
+    """Read every run in the folder and write the whole report anew."""
+    figures, tables = out / "figures", out / "tables"
+    pools = read_pools(out)
+    made = sections(pools, (out / "example").exists(), figures)
+    summary = claims_table("claims", [claim for section in made for claim in section.claims])
+    for table in (summary, *(t for section in made for t in section.all_tables())):
+        table.write(tables)
+    origin = origin_lines(pools)
+    (out / "report.md").write_text(_markdown(made, summary, origin), encoding="utf-8")
+    page = out / "index.html"
+    page.write_text(_html(made, summary, origin, figures), encoding="utf-8")
+    return page
+
+
+def _markdown(made: list[Section], summary: Table, origin: list[str]) -> str:
+    parts = [f"# {TITLE}", INTRO, CAUTION, "## Claims", summary.markdown()]
+    for section in made:
+        parts += [f"## {section.title}", *section.words]
+        for table in section.tables:
+            parts += [f"**{table.caption}**", table.markdown()]
+        parts += [f"![{caption}](figures/{name}.svg)" for name, caption in section.figures]
+    if origin:
+        parts += ["## How it was made", "\n".join(f"    {line}" for line in origin)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _html(made: list[Section], summary: Table, origin: list[str], figures: Path) -> str:
+    style = resources.files("layercert.report").joinpath("assets", "page.css").read_text(encoding="utf-8")
+    links = "".join(f'<a href="#{s.key}">{escape(s.title)}</a>' for s in made)
+    body = [
+        f'<header><h1>{escape(TITLE)}</h1><p class="soft">{escape(INTRO)}</p><p class="soft">{escape(CAUTION)}</p>'
+        f"<nav>{links}</nav></header><main>",
+        f'<h2>Claims</h2><div class="card scroll">{summary.html()}</div>',
+        *(_section(section, figures) for section in made),
+    ]
+    if origin:
+        body.append(f"<h2>How it was made</h2><pre>{escape(chr(10).join(origin))}</pre>")
+    body.append(f"</main><footer>Made by LayerCert {__version__}.</footer>")
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(TITLE)}</title><style>{style}{STYLE}img{{max-width:100%;background:#fff}}</style></head>"
+        f"<body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _section(section: Section, figures: Path) -> str:
+    parts = [f'<h2 id="{section.key}">{escape(section.title)}</h2>', *(f"<p>{escape(w)}</p>" for w in section.words)]
+    for table in section.all_tables():
+        files = " ".join(f'<a href="tables/{table.name}.{kind}">{kind}</a>' for kind in ("html", "md", "csv"))
+        parts.append(
+            f'<figure class="card scroll"><figcaption>{escape(table.caption)} <small>{files}</small></figcaption>'
+            f"{table.html()}</figure><p></p>"
+        )
+    for name, caption in section.figures:
+        data = base64.b64encode((figures / f"{name}.svg").read_bytes()).decode()
+        files = " ".join(f'<a href="figures/{name}.{kind}">{kind}</a>' for kind in ("svg", "png"))
+        parts.append(
+            f'<figure class="card"><figcaption>{escape(caption)} <small>{files}</small></figcaption>'
+            f'<img alt="{escape(caption)}" src="data:image/svg+xml;base64,{data}"></figure><p></p>'
+        )
+    return "".join(parts)

@@ -1,0 +1,176 @@
+"""The batches behind the tables: one run a method, so that experiments share what they have in common.
+
+OUT/runs/linf-l1/geocert/run.sqlite       pool-family(-stack)/method
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layercert import shipped
+from layercert.batch import Job, LocalProcesses, Options, Outcome, Plan, Tally, open_store, run_batch
+from layercert.batch.drive import Executor
+from layercert.batch.store import FILE
+from layercert.experiments import work
+from layercert.experiments.networks import find_networks, size_of
+from layercert.experiments.setup import (
+    ADDITIONS,
+    EXPERIMENTS,
+    LATE,
+    PAPER_METHODS,
+    SIZES,
+    Experiment,
+    NoNetworksError,
+    Settings,
+)
+from layercert.io.datasets import load_dataset
+
+RUNS = "runs"
+REMARKS = "remarks.json"
+Say = Callable[[str], None]
+BatchWatch = Callable[[Tally, Job | None, Outcome | None], None]
+#: The order of methods in every table.
+ORDER = (*PAPER_METHODS[:3], LATE, *PAPER_METHODS[3:], *ADDITIONS)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One answered question."""
+
+    net: str
+    method: str
+    input: str  # hash of the point
+    name: str
+    solved: bool
+    status: str
+    lower: float
+    upper: float
+    programs: int
+    seconds: float
+    note: str
+    trace: Path
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """All runs of one pool, family and stack; what the sections of the page are made of."""
+
+    pool: str
+    family: str
+    stack: str
+    rows: tuple[Row, ...]
+    options: dict[str, Any]  # of the first run; norm, radius, time_limit and stack are the same in all
+    sessions: tuple[dict[str, Any], ...]
+    finished: str  # when the last job ended
+    planned: int
+    remarks: tuple[str, ...]
+
+    @property
+    def limit(self) -> float:
+        return float(self.options["time_limit"])
+
+    @property
+    def nets(self) -> list[str]:
+        found = {row.net for row in self.rows}
+        known = [size for size in SIZES if size in found]
+        return known + [net for net in dict.fromkeys(row.net for row in self.rows) if net not in known]
+
+    @property
+    def methods(self) -> list[str]:
+        found = {row.method for row in self.rows}
+        return [method for method in ORDER if method in found]
+
+    @property
+    def inputs(self) -> int:
+        return len({row.input for row in self.rows})
+
+    def select(self, net: str, method: str) -> dict[str, Row]:
+        """By input."""
+        return {row.input: row for row in self.rows if row.net == net and row.method == method}
+
+    def has(self, experiment: Experiment) -> bool:
+        return self.pool == experiment.pool and set(experiment.methods) <= set(self.methods)
+
+
+def folder_name(pool: str, family: str, stack: str) -> str:
+    return f"{pool}-{family}" + ("" if stack == "default" else f"-{stack}")
+
+
+def run_experiment(experiment: Experiment, settings: Settings, say: Say, watch: BatchWatch | None = None) -> int:
+    """Run what is missing; the number of undecided or failed questions."""
+    # l1 versions of the larger networks die in training: plain ones are what can be had (see the page)
+    family = "plain" if experiment.name == "large" else settings.family
+    everything = load_dataset(shipped.path("digits"))
+    found = find_networks(experiment.sizes, family, settings, everything)
+    if not found.models:
+        raise NoNetworksError(
+            f"no network for {experiment.name}: {'; '.join(found.remarks)}; give a folder of networks with --nets, or "
+            "train them with --mnist"
+        )
+    pool = settings.out / RUNS / folder_name(experiment.pool, family, settings.stack)
+    pool.mkdir(parents=True, exist_ok=True)
+    (pool / REMARKS).write_text(json.dumps(found.remarks), encoding="utf-8")
+    data = load_dataset(shipped.path("digits"), f"0:{settings.inputs}")
+    still_open = 0
+    for method in experiment.methods:
+        options = Options((experiment.norm,), (method,), experiment.radius, None, settings.time_limit, settings.stack)
+        executor: Executor = LocalProcesses(settings.jobs, work=f"{work.__name__}:timed")
+        if experiment.name == "large":
+            executor = work.Tracing(pool / method, settings.jobs)
+        say(f"{experiment.name}: {method}, {len(found.models)} networks x {len(data)} inputs")
+        tally = run_batch(Plan(found.models, data, options), pool / method, executor, watch)
+        still_open += tally.open
+    return still_open
+
+
+def read_pools(out: Path) -> list[Pool]:
+    """Every pool in the folder, in the order of the experiments, our stack first."""
+    folders = sorted(path for path in (out / RUNS).glob("*-*") if path.is_dir())
+    pools = [pool for folder in folders if (pool := _read(folder)) is not None]
+    order = list(dict.fromkeys(e.pool for e in EXPERIMENTS.values()))
+    return sorted(pools, key=lambda p: (order.index(p.pool), p.stack != "default", p.family))
+
+
+def _read(folder: Path) -> Pool | None:
+    pool, family, *rest = folder.name.split("-")
+    rows: list[Row] = []
+    sessions: list[dict[str, Any]] = []
+    options: dict[str, Any] = {}
+    planned, finished = 0, ""
+    for run in sorted(path.parent for path in folder.glob(f"*/{FILE}")):
+        with closing(open_store(run)) as store:
+            options = options or store.facts()["identity"]
+            planned += store.planned()
+            sessions += store.sessions()
+            for record in store.rows():
+                rows.append(_row(record, run))
+                finished = max(finished, record["finished"])
+    if not rows:
+        return None
+    remarks = tuple(json.loads((folder / REMARKS).read_text(encoding="utf-8")))
+    sessions.sort(key=lambda s: str(s["started"]))
+    stack = rest[0] if rest else "default"
+    return Pool(pool, family, stack, tuple(rows), options, tuple(sessions), finished, planned, remarks)
+
+
+def _row(record: dict[str, Any], run: Path) -> Row:
+    return Row(
+        net=size_of(record["model"]),
+        method=record["method"],
+        input=record["input_sha256"],
+        name=record["name"],
+        solved=record["status"] in ("exact", "robust"),
+        status=record["status"],
+        lower=0.0 if record["lower"] is None else record["lower"],
+        upper=math.inf if record["upper"] is None else record["upper"],
+        programs=record["programs"],
+        seconds=record["seconds"],
+        note=record["note"],
+        trace=work.trace_file(run, record["job"]),
+    )

@@ -1,0 +1,204 @@
+"""What the page says: a section for each experiment and stack, from the runs in the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from layercert.experiments import claims, example, figures
+from layercert.experiments.averages import average_tables
+from layercert.experiments.claims import Claim, claims_table
+from layercert.experiments.runs import Pool
+from layercert.experiments.setup import EXPERIMENTS, LARGE_SIZES, SIZES, Experiment
+from layercert.experiments.tables import Cell, Table
+
+MARKS = (
+    "Bold (green on the page): the best of the paper's methods, and an addition of ours that is faster still. "
+    "†n: n inputs were not finished within the limit; each counts with the limit in the mean of seconds, and with the "
+    "programs solved until then in the mean of programs. +: our additions, not in the paper's tables."
+)
+NOTES = {
+    "table1": MARKS,
+    "table-l2": MARKS,
+    "ablation": "layercert-basic-late marks a pattern as seen when it is visited, as GeoCert does. "
+    "†n: n inputs were not finished within the limit.",
+    "profiles": "How many inputs are solved within a time limit. adaptive is our addition.",
+    "large": "The radius proved over time on inputs that neither of the paper's two methods finished. A mark and a "
+    "thin line: the exact radius, where a method finished.",
+}
+
+
+@dataclass
+class Section:
+    """A heading, words, claims, tables and figures (name, caption), in this order."""
+
+    key: str
+    title: str
+    words: list[str] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    figures: list[tuple[str, str]] = field(default_factory=list)
+
+    def all_tables(self) -> list[Table]:
+        return [claims_table(f"{self.key}-claims", self.claims), *self.tables] if self.claims else self.tables
+
+
+CHECKS: dict[str, Callable[[Pool], list[Claim]]] = {
+    "table1": claims.table1_claims,
+    "table-l2": claims.l2_claims,
+    "ablation": claims.ablation_claims,
+    "profiles": claims.profile_claims,
+    "large": claims.large_claims,
+}
+
+
+def sections(pools: list[Pool], with_example: bool, folder: Path) -> list[Section]:
+    """Everything that can be shown; figures are drawn into the folder."""
+    made = [_section(e, p, folder) for e in EXPERIMENTS.values() for p in pools if p.has(e)]
+    made += _stack_sections(pools)
+    if with_example:
+        made.append(_example(folder))
+    return made
+
+
+def _section(experiment: Experiment, pool: Pool, folder: Path) -> Section:
+    usual = ("plain" if experiment.name == "large" else "l1", "default")
+    suffix = "".join(f"-{part}" for part in (pool.family, pool.stack) if part not in usual)
+    section = Section(experiment.name + suffix, _title(experiment, pool), [*setup_lines(experiment, pool)])
+    section.words.append(NOTES[experiment.name])
+    section.claims = CHECKS[experiment.name](pool)
+    if experiment.name == "profiles":
+        figures.save_figure(figures.profiles_figure(pool), folder, section.key)
+        section.figures.append((section.key, "Inputs solved against time, one panel a network"))
+    elif experiment.name == "large":
+        _add_large(section, pool, folder)
+    else:
+        section.tables = average_tables(pool, section.key, experiment.methods)
+    return section
+
+
+def _add_large(section: Section, pool: Pool, folder: Path) -> None:
+    rows: list[tuple[Cell, ...]] = []
+    for net in pool.nets:
+        hard = figures.hard_inputs(pool, net)
+        for method in EXPERIMENTS["large"].methods:
+            by_input = pool.select(net, method)
+            for i in hard:
+                r = by_input.get(i)
+                if r is not None:
+                    words = (net, r.name, method, r.status, f"{r.lower:.5f}", f"{r.upper:.5f}", f"{r.seconds:.3f}")
+                    rows.append(tuple(map(Cell, words)))
+        if hard:
+            name = f"{section.key}-{net}"
+            figures.save_figure(figures.large_figure(pool, net), folder, name)
+            section.figures.append((name, f"{net}: proved radius over time"))
+    header = ("network", "input", "method", "status", "lower", "upper", "CPU seconds")
+    section.tables = [Table(f"{section.key}-bounds", "Bounds at the end", header, tuple(rows), words=True)]
+
+
+def _title(experiment: Experiment, pool: Pool) -> str:
+    stack = "" if pool.stack == "default" else f", with the solvers of the stack '{pool.stack}'"
+    family = "" if pool.family == "l1" or experiment.name == "large" else f", networks of the family {pool.family}"
+    return experiment.title + family + stack
+
+
+def setup_lines(experiment: Experiment, pool: Pool) -> list[str]:
+    """Exactly what was run."""
+    used = [row for row in pool.rows if row.method in experiment.methods]
+    known = LARGE_SIZES if experiment.name == "large" else SIZES
+    limit, radius = pool.limit, pool.options["radius"]
+    lines = [
+        f"{len(pool.nets)} of the {len(known)} networks ({', '.join(pool.nets)}; family {pool.family}) x "
+        f"{pool.inputs} input{'s' if pool.inputs > 1 else ''} x {len(experiment.methods)} methods = {len(used)} "
+        f"questions; norm {experiment.norm}, radius {radius:g}, no domain box, {limit:g} s by the clock for a question, solver "
+        f"stack '{pool.stack}'. "
+        f"The answers took {sum(r.seconds for r in used) / 60:.1f} CPU minutes; "
+        f"{sum(not r.solved for r in used)} were not finished, {sum(r.status == 'failed' for r in used)} failed."
+    ]
+    if pool.remarks:
+        lines.append(f"Networks: {'; '.join(pool.remarks)}.")
+    return lines
+
+
+def _stack_sections(pools: list[Pool]) -> list[Section]:
+    """Our solvers against another stack, on the questions that both have answered."""
+    made: list[Section] = []
+    for other in pools:
+        for ours in pools:
+            alike = (ours.pool, ours.family) == (other.pool, other.family)
+            if ours.stack == "default" and other.stack != "default" and alike:
+                key = f"stacks-{other.pool}-{other.stack}"
+                title = f"Solvers: ours against the stack '{other.stack}' ({other.options['norms'][0]})"
+                words = "Totals over the questions that both stacks finished; time-outs are left out on both sides."
+                made.append(Section(key, title, [words], tables=[_stack_table(key, ours, other)]))
+    return made
+
+
+def _stack_table(name: str, ours: Pool, other: Pool) -> Table:
+    mine = {(r.net, r.method, r.input): r for r in ours.rows if r.solved}
+    rows: list[tuple[Cell, ...]] = []
+    for method in other.methods:
+        theirs = [r for r in other.rows if r.method == method]
+        pairs = [(mine[key], r) for r in theirs if r.solved and (key := (r.net, r.method, r.input)) in mine]
+        if not pairs:
+            continue
+        a, b = (sum(p[i].seconds for p in pairs) for i in (0, 1))
+        words = (
+            method, f"{len(pairs)} of {len(theirs)}", str(sum(p[0].programs for p in pairs)),
+            str(sum(p[1].programs for p in pairs)), f"{a:.2f}", f"{b:.2f}", f"{b / a:.1f}",
+        )  # fmt: skip
+        rows.append(tuple(map(Cell, words)))
+    stack = other.stack
+    header = (
+        "method",
+        "questions",
+        "programs, ours",
+        f"programs, {stack}",
+        "CPU s, ours",
+        f"CPU s, {stack}",
+        "speed-up",
+    )
+    return Table(name, "Our solvers against the others", header, tuple(rows), words=True)
+
+
+def _example(folder: Path) -> Section:
+    found = example.orders()
+    figures.save_figure(example.example_figure(found), folder, "example")
+    words = (
+        "The network of Appendix A from x = (-1, -1.25), in l_2 (the paper names no norm). A node is a region taken "
+        "from the queue, an edge the distance to the face between two regions, 'down' the step to the next layer (no "
+        "program)."
+    )
+    return Section(
+        "example", "Appendix A: the order of nodes and edges", [words], example.example_claims(found),
+        [example.order_table(found)], [("example", "Nodes and edges in the order they are processed")],
+    )  # fmt: skip
+
+
+def origin_lines(pools: list[Pool]) -> list[str]:
+    """Machine, versions, commands and times, as the runs recorded them."""
+    lines: list[str] = []
+    for pool in pools:
+        started, finished = pool.sessions[0]["started"], pool.finished
+        wall = (datetime.fromisoformat(finished) - datetime.fromisoformat(started)).total_seconds() / 60
+        lines.append(
+            f"{pool.pool}, family {pool.family}, stack {pool.stack}: {len(pool.rows)} of {pool.planned} questions, "
+            f"{started} to {finished} ({wall:.1f} minutes)"
+        )
+        lines += [f"  {text}" for text in dict.fromkeys(_command(s["command"]) for s in pool.sessions)]
+        lines += [f"  {text}" for text in dict.fromkeys(s["workers"] for s in pool.sessions)]
+    for session in [pools[-1].sessions[-1]] if pools else []:
+        m = session["machine"]
+        lines.append(
+            f"machine: {m['processor']}, {m['cores']} cores, {m['memory_bytes'] / 2**30:.0f} GB, {m['system']}"
+        )
+        lines.append("versions: " + ", ".join(f"{k} {v}" for k, v in session["versions"].items()))
+    return lines
+
+
+def _command(text: str) -> str:
+    """Without the path of the script."""
+    program, _, rest = text.partition(" ")
+    return f"{Path(program).name} {rest}".strip()

@@ -1,0 +1,104 @@
+"""The jobs of an experiment: measured after a warm-up, and on the larger networks with the bounds written down.
+
+Seconds are those of the processor, not of the clock: on an idle machine they are the same, on a busy one they are the
+fair ones, since methods run one after the other. The time limit is by the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from layercert.arrays import Vector
+from layercert.batch import Job, LocalProcesses, Options, Outcome, Plan
+from layercert.batch.work import solve
+from layercert.network import Network
+from layercert.run import Progress, measure
+from layercert.search.events import Event
+
+#: A step of the lower bound below this part of the radius is not worth a point of the curve.
+STEP = 1e-3
+TRACES = "traces"
+
+
+def timed(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    """As any batch job, but compiling and loading code does not count as the time of the first one."""
+    warm_up(job.method, job.norm, options.stack)
+    started = time.process_time()
+    outcome = solve(network, x, label, job, options)
+    return replace(outcome, seconds=time.process_time() - started)
+
+
+@cache
+def warm_up(method: str, norm: str, stack: str) -> None:
+    """Solve a small random problem to the end, once a process: kernels are compiled or loaded, packages imported."""
+    rng = np.random.default_rng(0)
+    sizes = (6, 5, 5, 2)
+    weights = [rng.normal(size=(m, n)) for n, m in pairwise(sizes)]
+    network = Network.from_arrays(weights, [rng.normal(size=m) for m in sizes[1:]])
+    for radius in (None, 0.1):  # with and without an attack before the search
+        measure(network, np.zeros(sizes[0]), norm, radius=radius, method=method, stack=stack)
+
+
+def traced(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    """The same, with the bounds over time in place of a certificate: rows of (seconds, lower, upper)."""
+    warm_up(job.method, job.norm, options.stack)
+    step, started = STEP * (options.radius or 1.0), time.process_time()
+    points: list[tuple[float, float, float | None]] = []
+
+    def watch(progress: Progress, event: Event | None) -> None:
+        upper = progress.upper if math.isfinite(progress.upper) else None
+        if not points or progress.lower >= points[-1][1] + step or upper != points[-1][2]:
+            points.append((time.process_time() - started, progress.lower, upper))
+
+    try:
+        r = measure(
+            network, x, job.norm, label, options.radius, options.domain, job.method, options.time_limit,
+            stack=options.stack, watch=watch,
+        )  # fmt: skip
+    except Exception as error:  # one bad job must not take the batch down; the reason is in its row
+        return Outcome.failed(job.id, f"{type(error).__name__}: {error}")
+    seconds = time.process_time() - started
+    points.append((seconds, r.lower, r.upper if math.isfinite(r.upper) else None))
+    return Outcome(
+        job=job.id, status=str(r.status), lower=r.lower, upper=r.upper, label=r.label, target=r.target,
+        witness=r.witness, programs=r.programs, seconds=seconds, note=r.note, worker=str(os.getpid()),
+        certificate=points,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """Local processes whose jobs bring curves along, which are kept in files beside the store."""
+
+    folder: Path
+    jobs: int
+
+    def _crew(self) -> LocalProcesses:
+        return LocalProcesses(self.jobs, work=f"{__name__}:traced")
+
+    def describe(self) -> str:
+        return self._crew().describe()
+
+    def run(self, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        with closing(self._crew().run(plan, jobs)) as outcomes:  # type: ignore[type-var]
+            for outcome in outcomes:
+                if outcome.certificate is not None:
+                    target = trace_file(self.folder, outcome.job)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_text(json.dumps(outcome.certificate), encoding="utf-8")
+                yield replace(outcome, certificate=None)
+
+
+def trace_file(folder: Path, job: int) -> Path:
+    return folder / TRACES / f"{job}.json"

@@ -1,0 +1,78 @@
+"""Reports of runs: one self-contained HTML page and the same as plain tables.
+
+write_report([Path("run")], Path("run/report"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from layercert.batch.errors import RunError
+from layercert.errors import OptionError
+from layercert.report import tables
+from layercert.report.page import Pictures, page
+from layercert.report.pictures import data_uri, difference, picture
+from layercert.report.records import Points, Record, Results, read_runs
+
+__all__ = ["write_report"]
+
+PAGE = "index.html"
+
+
+def write_report(
+    runs: Sequence[Path],
+    out: Path,
+    class_names: Sequence[str] = (),
+    gallery: int = 200,
+    title: str | None = None,
+    extras: Sequence[tuple[str, Path]] = (),
+) -> Path:
+    """Write index.html, report.md and the tables as CSV into a folder; the path of the page.
+
+    `extras` are pictures with captions (from `layercert explore`, say) that the page holds besides its own.
+    """
+    if gallery < 0:
+        raise OptionError(f"the number of pictures must be >= 0, got {gallery}")
+    results = read_runs(runs, out)
+    title = title or f"Robustness of {' and '.join(results.series[:3])}{' ...' if len(results.series) > 3 else ''}"
+    html = page(results, title, class_names, _pictures(results, gallery), extras)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / PAGE).write_text(html, encoding="utf-8")
+        (out / "report.md").write_text(tables.markdown(results, title, class_names), encoding="utf-8")
+        tables.write_csv(tables.summary_table(results), out / "summary.csv")
+        tables.write_csv(tables.curve_table(results), out / "curve.csv")
+        tables.write_csv(tables.confusion_table(results, class_names), out / "confusion.csv")
+        if len(results.methods) > 1:
+            tables.write_csv(tables.profile_table(results), out / "methods.csv")
+        if len(results.series) > 1:
+            tables.write_csv(tables.comparison_table(results), out / "comparison.csv")
+    except OSError as error:
+        raise RunError(f"cannot write the report to '{out}': {error.strerror or error}; choose another --out") from None
+    return out / PAGE
+
+
+def _pictures(results: Results, count: int) -> Pictures:
+    """Input, adversarial image and difference of the least robust inputs of every model and norm."""
+    chosen: list[Record] = []
+    for series in results.series:
+        for norm in results.norms:
+            best = [b.best for b in results.bounds(series, norm).values() if b.best.target is not None]
+            chosen += sorted(best, key=lambda r: r.upper)[:count]
+    pictures: Pictures = {}
+    with closing(Points(results.runs)) as points:
+        for r in chosen:
+            x, witness = points.pair(r)
+            if witness is None:
+                continue
+            facts = results.runs[r.run].facts
+            shape = None if facts["image_shape"] is None else tuple(facts["image_shape"])
+            low, high = facts["identity"]["domain"] or (min(x.min(), witness.min()), max(x.max(), witness.max()))
+            pictures[r.run, r.job] = [
+                data_uri(picture(x, shape, low, high)),
+                data_uri(picture(witness, shape, low, high)),
+                data_uri(difference(x, witness, shape)),
+            ]
+    return pictures

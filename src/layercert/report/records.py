@@ -1,0 +1,199 @@
+"""The results of one or several runs as records, and what all methods together prove about an input."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layercert.arrays import Vector
+from layercert.batch.errors import RunError
+from layercert.batch.store import Store, open_store
+
+#: Two methods contradict each other when one's lower bound exceeds the other's upper bound by more than this.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One finished job. `series` names the model (and the run, when there are several); `run` is its number."""
+
+    run: int
+    job: int
+    series: str
+    norm: str
+    method: str
+    input: int
+    position: int
+    name: str
+    input_hash: str
+    status: str
+    lower: float
+    upper: float
+    label: int | None
+    target: int | None
+    programs: int
+    seconds: float
+    note: str
+    certificate: str | None
+
+    @property
+    def solved(self) -> bool:
+        return self.status in ("exact", "robust")
+
+    @property
+    def proved(self) -> float:
+        """The distance up to which the input is robust: the distance itself when it is exact."""
+        return self.upper if self.status == "exact" else self.lower
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What all methods prove about one input in one norm; `best` is the record with the nearest witness."""
+
+    lower: float
+    upper: float
+    label: int | None
+    best: Record
+
+    @property
+    def exact(self) -> bool:
+        return self.best.status == "exact"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run as the report needs it."""
+
+    folder: Path
+    facts: dict[str, Any]
+    sessions: list[dict[str, Any]]
+    models: list[tuple[str, str]]
+    planned: int
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Everything a report is made of."""
+
+    runs: list[Run]
+    records: list[Record]
+
+    @property
+    def norms(self) -> list[str]:
+        return _in_order(r.norm for r in self.records)
+
+    @property
+    def methods(self) -> list[str]:
+        return _in_order(r.method for r in self.records)
+
+    @property
+    def series(self) -> list[str]:
+        return _in_order(r.series for r in self.records)
+
+    def select(self, series: str | None = None, norm: str | None = None, method: str | None = None) -> list[Record]:
+        return [
+            r
+            for r in self.records
+            if (series is None or r.series == series)
+            and (norm is None or r.norm == norm)
+            and (method is None or r.method == method)
+        ]
+
+    def bounds(self, series: str, norm: str) -> dict[str, Bounds]:
+        """For each input (by hash) the best any method proved; every method's bounds are valid, so they combine."""
+        together: dict[str, Bounds] = {}
+        for r in self.select(series, norm):
+            known = together.get(r.input_hash)
+            if known is None:
+                together[r.input_hash] = Bounds(r.proved, r.upper, r.label, r)
+                continue
+            better = (not r.solved, r.upper) < (not known.best.solved, known.best.upper)
+            together[r.input_hash] = Bounds(
+                max(known.lower, r.proved),
+                min(known.upper, r.upper),
+                known.label if r.label is None else r.label,
+                r if better else known.best,
+            )
+        return together
+
+    def contradictions(self) -> list[str]:
+        """Inputs on which two methods cannot both be right: never expected, so never left unsaid."""
+        return [
+            f"{series}, {norm}, input {b.best.name}: one method proves distance >= {b.lower:.9g}, "
+            f"another has a witness at {b.upper:.9g}"
+            for series in self.series
+            for norm in self.norms
+            for b in self.bounds(series, norm).values()
+            if math.isfinite(b.upper) and b.lower > b.upper * (1 + TOLERANCE) + 1e-12
+        ]
+
+
+def read_runs(folders: Sequence[Path], out: Path) -> Results:
+    """The records of some runs; links to certificates are relative to the folder of the report."""
+    names = _run_names(folders)
+    runs: list[Run] = []
+    records: list[Record] = []
+    for number, folder in enumerate(folders):
+        with closing(open_store(folder)) as store:
+            run = Run(folder, store.facts(), store.sessions(), store.models(), store.planned())
+            runs.append(run)
+            records += [_record(row, number, names[number], run, out) for row in store.rows()]
+    if not records:
+        raise RunError(f"nothing is finished yet in '{folders[0]}'; run the batch for a while, then ask again")
+    return Results(runs, records)
+
+
+def _run_names(folders: Sequence[Path]) -> list[str]:
+    if len(folders) == 1:
+        return [""]
+    short = [folder.resolve().name for folder in folders]
+    return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+
+
+def _record(row: dict[str, Any], number: int, run_name: str, run: Run, out: Path) -> Record:
+    series = f"{run_name}: {row['model']}" if run_name and len(run.models) > 1 else run_name or row["model"]
+    certificate = row["certificate"]
+    return Record(
+        run=number,
+        job=row["job"],
+        series=series,
+        norm=row["norm"],
+        method=row["method"],
+        input=row["input"],
+        position=row["position"],
+        name=row["name"],
+        input_hash=row["input_sha256"],
+        status=row["status"],
+        lower=0.0 if row["lower"] is None else row["lower"],
+        upper=math.inf if row["upper"] is None else row["upper"],
+        label=row["true_label"] if row["label"] is None else row["label"],
+        target=row["target"],
+        programs=row["programs"],
+        seconds=row["seconds"],
+        note=row["note"],
+        certificate=None if certificate is None else os.path.relpath(run.folder / certificate, out),
+    )
+
+
+class Points:
+    """The inputs and witnesses of runs, read when a picture needs them."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._stores: list[Store] = [open_store(run.folder) for run in runs]
+
+    def pair(self, record: Record) -> tuple[Vector, Vector | None]:
+        store = self._stores[record.run]
+        return store.x(record.input), store.witness(record.job)
+
+    def close(self) -> None:
+        for store in self._stores:
+            store.close()
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

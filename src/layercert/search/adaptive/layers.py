@@ -1,0 +1,174 @@
+"""Kernels of pre-activation bounds: backward passes for all neurons of a layer at once, on the cap of the node.
+
+A node's state is a matrix with the rows PHASE, LO, HI, ALPHA, BETA, COEF, POINT (model.py). Rounding margins as there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layercert.programs.kernels.jit import njit_sums
+from layercert.search.adaptive.cap import lowest, minimiser
+from layercert.search.adaptive.halfspace import dual_norm
+from layercert.search.adaptive.model import HI, LO, PHASE, POINT
+from layercert.search.adaptive.products import times, times_transposed
+
+OFF, ON, UNSTABLE = 0, 1, 2
+
+
+@njit_sums
+def lines(state, kind, su, iu):  # type: ignore[no-untyped-def]
+    """Classify every neuron; its upper line su*z + iu >= relu(z) on [lo, hi] is above both ends, rounded up."""
+    for i in range(len(kind)):
+        phase, lo, hi = state[PHASE, i], state[LO, i], state[HI, i]
+        su[i], iu[i] = 0.0, 0.0
+        if phase > 0 or (phase == 0 and lo >= 0.0):
+            kind[i] = ON
+            su[i] = 1.0
+        elif phase < 0 or hi <= 0.0:
+            kind[i] = OFF
+        else:
+            kind[i] = UNSTABLE
+            su[i] = min(hi / (hi - lo), 1.0)
+            iu[i] = max(-su[i] * lo, (1.0 - su[i]) * hi) * (1.0 + 1e-15)
+
+
+@njit_sums
+def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no-untyped-def]
+    """Bounds of the free unstable neurons of the layers start..stop-1 on the cap (cap.py); False: node is empty.
+
+    s = -inf: on the whole ball of radius U. The lower line of a neuron is the one that touches relu at POINT, the
+    node's nearest point, since the cap lies around it; each refinement moves a row's lines to its own least point.
+    """
+    g_size = dual_norm(g, model.p) if s > -np.inf else 0.0
+    s = max(s, -1e300)  # zero times it must be zero
+    noff, woff = model.noff, model.woff
+    N = noff[len(noff) - 1]
+    kind, su, iu = np.empty(N, np.int8), np.empty(N), np.empty(N)
+    for k in range(start, stop):
+        base, width = noff[k], noff[k + 1] - noff[k]
+        if k == 0:
+            for i in range(width):
+                if state[LO, i] >= 0.0 or state[HI, i] <= 0.0:
+                    continue
+                error = model.Q[i] + U * model.D[i]
+                low, _ = lowest(model.W0[i], 1.0, U, model, g, s, g_size)
+                high, _ = lowest(model.W0[i], -1.0, U, model, g, s, g_size)
+                if not narrow(state, i, model.z0[i] + low - error, model.z0[i] - high + error):
+                    return False
+            continue
+        lines(state, kind, su, iu)
+        rows = np.empty(2 * width, np.intp)
+        m = 0
+        for i in range(base, base + width):
+            if kind[i] == UNSTABLE:
+                rows[m] = i
+                rows[m + 1] = i
+                m += 2
+        if m == 0:
+            continue
+        slopes, coef = np.empty((m, base)), np.empty((m, base))
+        for r in range(m):
+            for i in range(base):
+                slopes[r, i] = 1.0 if state[POINT, i] > 0.0 else 0.0
+        best = np.full(m, -np.inf)
+        lams = np.empty(m)
+        for refinement in range(refinements + 1):
+            A = np.empty((m, noff[k] - noff[k - 1]))
+            for r in range(m):
+                at = woff[k] + (rows[r] - base) * A.shape[1]
+                flip = 1.0 - 2.0 * (r % 2)
+                for j in range(A.shape[1]):
+                    A[r, j] = flip * model.Wh[at + j]
+            c, error, drift, G = rows_backward(model, A, rows, k, kind, su, iu, slopes, coef)
+            for r in range(m):
+                low, lams[r] = lowest(G[r], 1.0, U, model, g, s, g_size)
+                best[r] = max(best[r], c[r] + low - error[r] - U * drift[r])
+            if refinement < refinements:
+                rows_touch(model, k, kind, su, iu, slopes, coef, G, lams, U, g, 1.0 / (refinement + 1.0))
+        for r in range(0, m, 2):
+            if not narrow(state, rows[r], best[r], -best[r + 1]):
+                return False
+    return True
+
+
+@njit_sums
+def rows_backward(model, A, rows, k, kind, su, iu, slopes, coef):  # type: ignore[no-untyped-def]
+    """c, error, drift, G with G w + c - error - drift ||w|| <= the rows' values, through the layers k-1..0."""
+    noff, woff = model.noff, model.woff
+    m = len(A)
+    c, error, drift = np.empty(m), np.empty(m), np.zeros(m)
+    for r in range(m):
+        c[r] = model.b[rows[r]] * (1.0 - 2.0 * (r % 2))
+        error[r] = model.noise * abs(c[r])
+    G = A
+    for layer in range(k - 1, -1, -1):
+        below, n = noff[layer], noff[layer + 1] - noff[layer]
+        for r in range(m):
+            total, slip = c[r], 0.0
+            for j in range(n):
+                i = below + j
+                a = G[r, j]
+                coef[r, i] = a
+                slip += abs(a) * model.Q[i]
+                if kind[i] == UNSTABLE:
+                    if a < 0.0:
+                        total += a * iu[i]
+                        a *= su[i]
+                    else:
+                        a *= slopes[r, i]
+                elif kind[i] == OFF:
+                    a = 0.0
+                G[r, j] = a
+                total += a * (model.b[i] if layer > 0 else model.z0[i])
+                if layer == 0:
+                    drift[r] += abs(a) * model.D[i]
+            c[r] = total
+            error[r] += slip
+        if layer > 0:
+            under = noff[layer] - noff[layer - 1]
+            G = times(G, model.Wh[woff[layer] : woff[layer] + n * under].reshape((n, under)))
+        else:
+            G = times(G, model.W0)
+    return c, error, drift, G
+
+
+@njit_sums
+def rows_touch(model, k, kind, su, iu, slopes, coef, G, lams, U, g, pace):  # type: ignore[no-untyped-def]
+    """Move each row's lower lines towards those that touch relu at the row's least point on the cap."""
+    noff, woff = model.noff, model.woff
+    m = len(G)
+    h = np.empty_like(G)
+    for r in range(m):
+        minimiser(G[r], lams[r], U, model, g, h[r])
+    for layer in range(k):
+        below, n = noff[layer], noff[layer + 1] - noff[layer]
+        if layer == 0:
+            Z = times_transposed(h, model.W0)
+        else:
+            under = noff[layer] - noff[layer - 1]
+            Z = times_transposed(h, model.Wh[woff[layer] : woff[layer] + n * under].reshape((n, under)))
+        for r in range(m):
+            for j in range(n):
+                i = below + j
+                z = Z[r, j] + (model.z0[i] if layer == 0 else model.b[i])
+                if kind[i] == OFF:
+                    z = 0.0
+                elif kind[i] == UNSTABLE:
+                    touch = 1.0 if z > 0.0 else 0.0
+                    z = slopes[r, i] * z if coef[r, i] > 0.0 else su[i] * z + iu[i]
+                    slopes[r, i] += pace * (touch - slopes[r, i])
+                Z[r, j] = z
+        h = Z
+
+
+@njit_sums
+def narrow(state, i, lo, hi):  # type: ignore[no-untyped-def]
+    """Take the better of old and new bounds (and of the phase); False when nothing is left."""
+    lo, hi = max(lo, state[LO, i]), min(hi, state[HI, i])
+    if state[PHASE, i] > 0:
+        lo = max(lo, 0.0)
+    elif state[PHASE, i] < 0:
+        hi = min(hi, 0.0)
+    state[LO, i], state[HI, i] = lo, hi
+    return lo <= hi

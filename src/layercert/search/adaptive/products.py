@@ -1,0 +1,58 @@
+"""Matrix products without BLAS: for matrices this small its threads cost more than they bring; zeros are skipped."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layercert.programs.kernels.jit import njit_sums
+
+
+@njit_sums
+def times(A, W):  # type: ignore[no-untyped-def]
+    """A W; zeros of A are skipped, four rows of W are added at a time."""
+    m, n = A.shape
+    width = W.shape[1]
+    out = np.zeros((m, width))
+    at = np.empty(n, np.intp)
+    for r in range(m):
+        count = 0
+        for i in range(n):
+            if A[r, i] != 0.0:
+                at[count] = i
+                count += 1
+        row = out[r]
+        i = 0
+        while i + 4 <= count:
+            p, q, s, t = at[i], at[i + 1], at[i + 2], at[i + 3]
+            a, b, c, d = A[r, p], A[r, q], A[r, s], A[r, t]
+            for j in range(width):
+                row[j] += a * W[p, j] + b * W[q, j] + c * W[s, j] + d * W[t, j]
+            i += 4
+        while i < count:
+            p = at[i]
+            a = A[r, p]
+            for j in range(width):
+                row[j] += a * W[p, j]
+            i += 1
+    return out
+
+
+@njit_sums
+def times_transposed(A, W):  # type: ignore[no-untyped-def]
+    """A W^T; two rows of A meet two rows of W at a time."""
+    m, n = A.shape
+    width = W.shape[0]
+    out = np.empty((m, width))
+    for r in range(0, m, 2):
+        last = min(r + 1, m - 1)
+        for i in range(0, width, 2):
+            other = min(i + 1, width - 1)
+            a, b, c, d = 0.0, 0.0, 0.0, 0.0
+            for j in range(n):
+                a += A[r, j] * W[i, j]
+                b += A[r, j] * W[other, j]
+                c += A[last, j] * W[i, j]
+                d += A[last, j] * W[other, j]
+            out[r, i], out[r, other] = a, b
+            out[last, i], out[last, other] = c, d
+    return out
