@@ -20,6 +20,7 @@ pytest.importorskip("distributed")
 from layercert.batch.cluster import DaskCluster
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its jobs are done again by the others; nothing is lost, nothing is counted twice, nothing differs."""
     marks = tmp_path / "marks"
@@ -62,6 +63,7 @@ def _the_command(made: Cluster, folder: Path) -> None:
     assert main([*command, "--out", str(folder / "command")]) == 0  # where it ran does not matter: nothing left to do
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is finished is kept, the message says so, and the run can be finished on this machine."""
     (tmp_path / "marks").mkdir()

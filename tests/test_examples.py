@@ -48,11 +48,13 @@ def test_a_batch_with_a_report(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "report" / "index.html").stat().st_size > 50_000
 
 
+@pytest.mark.slow
 def test_a_dask_cluster(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     assert "8 of 8 done: {'exact': 8}" in run("dask_cluster.py", tmp_path)
 
 
+@pytest.mark.slow
 def test_the_demo_ends_in_a_report_with_pictures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     old = tmp_path / "demo" / "run" / "run.sqlite"

@@ -20,6 +20,15 @@ GEOMETRIC = [name for name in METHODS if name != "mip"]
 ALL = list(METHODS)
 
 
+def only_ties(problem: Problem, true: float) -> bool:
+    """Is the margin nowhere negative near the nearest unsafe point? Then its unsafe set there has no inside."""
+    _, point = brute_force(problem)
+    assert point is not None
+    rng = np.random.default_rng(0)
+    near = point + np.geomspace(1e-9, 1e-2, 3000)[:, None] * true * rng.normal(size=(3000, len(point)))
+    return all(problem.margin(problem.into_domain(v)) > -1e-12 for v in near)
+
+
 def check_against(true: float, problem: Problem, method: str) -> None:
     domain = problem.domain
     if true == 0 and not problem.is_unsafe(problem.x):
@@ -34,6 +43,9 @@ def check_against(true: float, problem: Problem, method: str) -> None:
     if true > problem.radius * (1 + 1e-7) or math.isinf(true):
         assert r.status == "robust", (method, true, r)
     elif true < problem.radius * (1 - 1e-7):
+        if r.status == "undecided" and only_ties(problem, true):
+            assert r.lower == pytest.approx(true, rel=1e-7)  # the radius is right, but no float64 point attains the tie
+            return
         assert r.status == "exact", (method, true, r)
         assert r.lower == pytest.approx(true, rel=1e-7, abs=1e-9), method
         assert r.upper == pytest.approx(true, rel=1e-7, abs=1e-9), method

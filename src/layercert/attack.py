@@ -76,6 +76,8 @@ def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
             return v
         if _margin(network, clause, v) <= 0:
             ties.append(v)
+    for push in (0.0, 1e-12, 1e-10, 1e-8):  # along the kinks that pass through the point, for a plateau of ties
+        ties.append(_slide(problem, clause, origin, push * length))
     near = (v for v in ties if norm.value(v - origin) <= limit)
     return next((v for v in near if problem.is_unsafe(v)), None)
 
@@ -116,6 +118,29 @@ def _descend(problem: Problem, clause: Clause, origin: Vector, limit: float) -> 
             if _strict(network, clause, v):
                 return v
     return None
+
+
+def _slide(problem: Problem, clause: Clause, v: Vector, push: float) -> Vector:
+    """Move v so that its worst row falls while every neuron that is zero there stays zero (least squares)."""
+    network, norm = problem.network, problem.norm
+    G, z = np.eye(network.inputs), v
+    kinks = []
+    for W, b in zip(network.weights[:-1], network.biases[:-1], strict=True):
+        G, z = W @ G, W @ z + b
+        kinks.append(G[np.abs(z) <= 1e-7 * norm.value(v - problem.x) * norm.dual(G)])
+        on = z > 0
+        G, z = G * on[:, None], z * on
+    excess = clause.margins(network(v)) + 2.0 * _needed(network, clause, v)
+    row = int(excess.argmax())
+    g = clause.C[row] @ network.weights[-1] @ G
+    A = np.vstack([g[None], *kinks])
+    target = np.zeros(len(A))
+    target[0] = -(max(float(excess[row]), 0.0) + push * float(norm.dual(g)))
+    inside = np.ones(len(v), np.bool_) if problem.domain is None else (v > problem.domain[0]) & (v < problem.domain[1])
+    step = np.zeros_like(v)
+    if inside.any():
+        step[inside] = np.linalg.lstsq(A[:, inside], target, rcond=1e-12)[0]
+    return problem.into_domain(v + step)
 
 
 def _shortest(G: Matrix) -> Vector:

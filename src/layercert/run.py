@@ -47,6 +47,7 @@ class Progress:
     upper: float = math.inf
     witness: Vector | None = None
     clause: Clause | None = None
+    unsettled: Vector | None = None  # the last point that was unsafe up to rounding only
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -64,6 +65,7 @@ class Progress:
         """Take a point as the new witness if the network itself says that it is unsafe."""
         v = settle(self.problem, step, clause)
         if v is None:
+            self.unsettled = step
             return
         distance = self.problem.distance(v)
         if distance < self.upper and self.problem.is_unsafe(v):
@@ -188,9 +190,21 @@ def _search(
             return ""
         if deadline is not None and time.monotonic() > deadline:
             return "time limit reached"
+    _settle_on_its_piece(progress)
     if task.chain.undecided and not progress.closed() and progress.lower < problem.radius:
         return f"{task.chain.undecided} distance programs could not be decided by any solver"
     return task.note
+
+
+def _settle_on_its_piece(progress: Progress) -> None:
+    """Where the nearest point could not be settled, try the nearest one of its own linear piece."""
+    if progress.unsettled is None or progress.closed():
+        return
+    length = progress.problem.norm.value(progress.unsettled)
+    task = Task(progress.problem, progress.chain, length * (1.0 + EXACT))
+    for event in task.decision(task.cells.full(progress.unsettled), progress.problem.clauses):
+        if isinstance(event, Improve):
+            progress.offer(event.step, event.clause)
 
 
 def _answer_at_sight(progress: Progress) -> str:

@@ -110,9 +110,10 @@ def table1_claims(pool: Pool) -> list[Claim]:
     return [
         judge(s, "LayerCert-Both solves the fewest convex programs of the paper's six methods on every network",
               each(pool, lambda n: fewer(pool, n, "layercert-both", PAPER_METHODS))),
-        judge(s, "LayerCert-Basic beats GeoCert in both metrics on every network",
-              each(pool, lambda n: both(fewer(pool, n, basic, ["geocert"], True),
-                                        faster(pool, n, [basic], ["geocert"])))),
+        judge(s, "LayerCert-Basic beats GeoCert in both metrics on every network; first metric: programs",
+              each(pool, lambda n: fewer(pool, n, basic, ["geocert"], True))),
+        judge(s, "LayerCert-Basic beats GeoCert in both metrics on every network; second metric: time",
+              each(pool, lambda n: faster(pool, n, [basic], ["geocert"]))),
         judge(s, "the fastest of the paper's six methods is a LayerCert variant with lower bounds, on every network",
               each(pool, lambda n: faster(pool, n, WITH_BOUNDS, (*GEOCERTS, basic)))),
         judge(s, "GeoCert-Lip always solves fewer programs than GeoCert",

@@ -71,7 +71,8 @@ def _profile(axes: Axes, times: list[float], limit: float, label: str, style: di
     seconds = [FLOOR, *(max(t, FLOOR) for t in times), limit]
     solved = [0, *range(1, len(times) + 1), len(times)]
     every = 10 if len(times) > 20 else 1  # the paper marks every tenth input
-    axes.plot(seconds, solved, drawstyle="steps-post", label=label, ms=4, lw=1.5, markevery=(every, every), **style)
+    marked = list(range(every, len(times) + 1, every))
+    axes.plot(seconds, solved, drawstyle="steps-post", label=label, ms=4, lw=1.5, markevery=marked, **style)
 
 
 def large_figure(pool: Pool, net: str) -> Figure:

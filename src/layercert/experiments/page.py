@@ -79,7 +79,7 @@ def _html(made: list[Section], summary: Table, origin: list[str], figures: Path)
 
 def _section(section: Section, figures: Path) -> str:
     parts = [f'<h2 id="{section.key}">{escape(section.title)}</h2>', *(f"<p>{escape(w)}</p>" for w in section.words)]
-    for table in section.all_tables():
+    for table in section.tables:
         files = " ".join(f'<a href="tables/{table.name}.{kind}">{kind}</a>' for kind in ("html", "md", "csv"))
         parts.append(
             f'<figure class="card scroll"><figcaption>{escape(table.caption)} <small>{files}</small></figcaption>'

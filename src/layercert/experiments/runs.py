@@ -104,7 +104,7 @@ def folder_name(pool: str, family: str, stack: str) -> str:
 
 def run_experiment(experiment: Experiment, settings: Settings, say: Say, watch: BatchWatch | None = None) -> int:
     """Run what is missing; the number of undecided or failed questions."""
-    # l1 versions of the larger networks die in training: plain ones are what can be had (see the page)
+    # most l1 versions of the larger networks die in training: plain ones are what can be had (the page says so)
     family = "plain" if experiment.name == "large" else settings.family
     everything = load_dataset(shipped.path("digits"))
     found = find_networks(experiment.sizes, family, settings, everything)

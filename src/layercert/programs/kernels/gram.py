@@ -3,9 +3,9 @@
     minimise 1/2 ||w||^2  subject to  A w <= r, row e an equality;   rows of length one, G = A A^T
 
 The iterate is w = -A_K^T lam for the active rows K, exact for those rows: G_KK lam = -r_K. A violated row i enters with
-a growing multiplier; on the way rows of K may lose theirs and leave. The dual value D = 1/2 ||w||^2 only grows, so
-every iterate proves a distance and the method stops as soon as the cutoff is proved. All faces of a region start from
-the region's own optimum, which is one step away from most of them.
+a growing multiplier; on the way rows of K may lose theirs and leave. The dual value D = 1/2 ||w||^2 only grows, so every
+iterate proves a distance and the method stops as soon as the cutoff is proved. All faces of a region start from the
+region's own optimum, which is one step away from most of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, backward, copy, dot, forward
-from layercert.programs.kernels.jit import njit
+from layercert.programs.kernels.jit import entry, njit
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
@@ -142,21 +142,30 @@ def proves_cutoff(rows: Rows, active: Active, k: int, U: float) -> bool:
 
 
 @njit
-def tolerance(rows: Rows, i: int, length: float) -> float:
-    return SHARE * (rows.slack[i] + rows.growth[i] * length)
+def most_violated(rows: Rows, active: Active, k: int, e: int, D: float) -> int:
+    """The row to enter next, the equality before all others; -1 at the optimum."""
+    slack, growth = rows.slack, rows.growth
+    lam, y, settled = active.lam, active.y, active.settled
+    length, rounding = np.sqrt(2.0 * D), 0.0
+    for j in range(k):
+        rounding += 4e-16 * abs(lam[j])
+    if e >= 0 and not settled[e] and abs(y[e]) > SHARE * (slack[e] + growth[e] * length) + rounding:
+        return e
+    best, worst = rounding, -1
+    for i in range(len(y)):
+        if y[i] > best and not settled[i] and y[i] > SHARE * (slack[i] + growth[i] * length) + rounding:
+            best, worst = y[i], i
+    return worst
 
 
 @njit
-def most_violated(rows: Rows, active: Active, e: int, length: float) -> int:
-    """The row to enter next, the equality before all others; -1 at the optimum."""
-    y, settled = active.y, active.settled
-    if e >= 0 and not settled[e] and abs(y[e]) > tolerance(rows, e, length):
-        return e
-    best, worst = 0.0, -1
-    for i in range(len(y)):
-        if y[i] > best and not settled[i] and y[i] > tolerance(rows, i, length):
-            best, worst = y[i], i
-    return worst
+def settle(active: Active, k: int) -> None:
+    """Only the rows in K are settled."""
+    K, settled = active.K, active.settled
+    for i in range(len(settled)):
+        settled[i] = False
+    for j in range(k):
+        settled[K[j]] = True
 
 
 @njit
@@ -178,11 +187,12 @@ def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: D
     d, dy = to.d, to.dy
     half = 0.5 * U * U
     steps = 50 * len(y) + 100
+    settle(active, k)
+    ignored = False  # a row that contradicts K by rounding only; another K may decide otherwise
     while steps > 0:
         if half <= D and proves_cutoff(rows, active, k, U):
             return FAR, k, D
-        length = np.sqrt(2.0 * D)
-        i = most_violated(rows, active, e, length)
+        i = most_violated(rows, active, k, e, D)
         if i < 0:
             return OPTIMAL, k, D
         sign = -1.0 if i == e and y[i] < 0.0 else 1.0
@@ -193,9 +203,13 @@ def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: D
             leaving, step = first_to_leave(active, k, e, sign, d)
             violation = sign * y[i]
             full = max(violation, 0.0) / square if square > 0.0 else np.inf
-            if min(step, full) == np.inf:  # the row contradicts the active ones
-                if violation <= rows.slack[i] + rows.growth[i] * length:
-                    settled[i] = True  # by no more than its own rounding
+            if min(step, full) == np.inf:  # the row contradicts the active ones: they prove the set empty, or nearly
+                gain, drift = -sign * rows.r[i] - rows.slack[i], rows.growth[i]
+                for j in range(k):
+                    gain += sign * d[j] * rows.r[K[j]] - abs(d[j]) * rows.slack[K[j]]
+                    drift += abs(d[j]) * rows.growth[K[j]]
+                if gain <= 0.0 or (gain < U * drift and U < np.inf):  # by no more than rounding
+                    settled[i] = ignored = True
                     break
                 for j in range(k):
                     lam[j] = -sign * d[j]
@@ -211,6 +225,9 @@ def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: D
                 L[k, k] = np.sqrt(square)
                 K[k], lam[k], settled[i], y[i] = i, sign * own, True, 0.0
                 k += 1
+                if ignored:
+                    settle(active, k)
+                    ignored = False
                 break
             lam[leaving] = 0.0
             k = drop(active, k, leaving)
@@ -239,7 +256,7 @@ def refresh(rows: Rows, active: Active, k: int, e: int) -> tuple[float, bool]:
         if K[j] != e and lam[j] < 0.0:
             lam[j] = 0.0
         axpy(-lam[j], rows.G[K[j]], y)
-    return D, most_violated(rows, active, e, np.sqrt(2.0 * D)) < 0
+    return D, most_violated(rows, active, k, e, D) < 0
 
 
 @njit
@@ -273,7 +290,7 @@ def to_optimum(rows: Rows, active: Active, k: int, D: float, e: int, U: float, t
     return status, k, D
 
 
-@njit
+@entry
 def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix, Matrix]:
     """Every face of one region: statuses, nearest points, multipliers."""
     m, n = rows.A.shape

@@ -5,6 +5,7 @@ This module and the kernels are the only ones that load numba.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Callable
@@ -17,26 +18,45 @@ F = TypeVar("F", bound=Callable[..., object])
 
 log = logging.getLogger(__name__)
 
+_INSIDE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+_current: set[Path] = set()  # cache folders without stale code
+
 
 def njit(function: F) -> F:
-    """Compile once and keep the machine code on disk."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    """A part of a kernel: called by compiled code only, so it needs no way in from Python."""
+    return cast(F, numba.njit(error_model="numpy", **_INSIDE)(function))
 
 
 def njit_sums(function: F) -> F:
     """The same for sums and maxima: terms may be reordered, which is what lets them use vector instructions."""
     fast = {"reassoc", "contract", "nsz"}
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=fast)(function))
+    return cast(F, numba.njit(error_model="numpy", fastmath=fast, **_INSIDE)(function))
+
+
+def entry(function: F) -> F:
+    """What Python calls: compiled once, with all its parts, and kept on disk."""
+    return cast(F, _cached(numba.njit(cache=True, nogil=True, error_model="numpy")(function)))
+
+
+def _cached(compiled: Any) -> Any:
+    """numba looks at a function's own file only: forget machine code that is older than any file of the kernels."""
+    folder = Path(compiled.stats.cache_path)
+    if folder not in _current:
+        _current.add(folder)
+        newest = max(source.stat().st_mtime for source in Path(__file__).parent.glob("*.py"))
+        for index in folder.glob("*.nbi"):
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                if index.stat().st_mtime < newest:
+                    index.unlink()
+    return compiled
 
 
 def is_compiled(entry: Any) -> bool:
-    """Is the machine code of this function on disk, made by this numba and younger than the source?"""
-    source = Path(entry.py_func.__code__.co_filename)
-    for index in Path(entry.stats.cache_path).glob(f"{source.stem}.{entry.__name__}-*.nbi"):
-        current = index.stat().st_mtime >= source.stat().st_mtime
-        if current and numba.__version__.encode() in index.read_bytes()[:200]:
-            return True
-    return False
+    """Is the machine code of this function on disk, made by this numba?"""
+    name = f"{Path(entry.py_func.__code__.co_filename).stem}.{entry.__name__}-*.nbi"
+    version = numba.__version__.encode()
+    return any(version in index.read_bytes()[:200] for index in Path(entry.stats.cache_path).glob(name))
 
 
 def announce(message: str) -> None:

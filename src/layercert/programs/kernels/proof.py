@@ -15,7 +15,7 @@ import numpy as np
 from layercert.arrays import Matrix, Vector, gamma
 from layercert.norms import Box, Norm
 from layercert.programs.kernels.dense import largest, total
-from layercert.programs.kernels.jit import njit, njit_sums
+from layercert.programs.kernels.jit import entry, njit, njit_sums
 
 
 def bound_in_box(norm: Norm, box: Box, g: Matrix, s: Vector, drift: Vector) -> Vector:
@@ -27,7 +27,7 @@ def bound_in_box(norm: Norm, box: Box, g: Matrix, s: Vector, drift: Vector) -> V
     return bounds
 
 
-@njit
+@entry
 def prove_rows(
     g: Matrix, s: Vector, drift: Vector, down: Vector, up: Vector, p: float, over: float, four: float, eight: float
 ) -> Vector:
@@ -119,6 +119,9 @@ def threshold(size: Vector, room: Vector, s: float, top: float, keep: Vector) ->
         for c in range(len(size)):
             if size[c] > 0.0 and room[c] > 0.0:
                 high = min(high, size[c])
+    for c in range(len(size)):  # an endless room cannot be filled
+        if not room[c] < np.inf:
+            high = max(high, size[c])
     for c in range(len(size)):
         keep[c] = min(size[c], high)
     return corner
