@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
 from layercert.geometry import Polyhedron
 from layercert.norms import Box, Norm
+
+if TYPE_CHECKING:
+    from layercert.programs.kernels import proof
 
 #: Relative gap between a point and its proved bound below which a program counts as solved.
 GAP = 1e-9
@@ -131,6 +134,12 @@ def prove(programs: Programs, multipliers: Matrix) -> Vector:
     For a point w of the (true) set, lam.(A w) <= lam.r + |lam|.slack + |lam|.growth * ||w||; the computed g = A^T lam
     differs from the exact one by at most gamma_m |A|^T |lam|, which acts like more growth.
     """
+    if programs.tilt is None:
+        from layercert.programs.kernels import proof
+
+        m, n = programs.rows.A.shape
+        lam = np.ascontiguousarray(multipliers)
+        return proof.prove_rows(_compiled(programs), lam, programs.equalities, proof.Margins.of(m, n))
     rows, norm = programs.rows, programs.norm
     lam = _admissible(programs, multipliers)
     size = np.abs(lam)
@@ -177,13 +186,8 @@ def _admissible(programs: Programs, multipliers: Matrix) -> Matrix:
 
 
 def _bound(programs: Programs, g: Matrix, s: Vector, drift: Vector) -> Vector:
-    norm, box = programs.norm, programs.box
-    if programs.tilt is None and box is None:
-        return norm.prove_halfspace(g, s, None, drift)
-    if programs.tilt is None and box is not None:
-        from layercert.programs.kernels.proof import bound_in_box
-
-        return bound_in_box(norm, box, g, s, drift)
+    if programs.tilt is None:
+        return programs.norm.prove_halfspace(g, s, programs.box, drift)
     from layercert.programs.tilted import prove_tilted
 
     return prove_tilted(programs, g, s, drift)
@@ -191,38 +195,30 @@ def _bound(programs: Programs, g: Matrix, s: Vector, drift: Vector) -> Vector:
 
 def verify(programs: Programs, steps: Matrix) -> tuple[Matrix, Vector]:
     """The points that satisfy all rows up to their rounding margin (after a small correction), and their values."""
-    rows, norm, box = programs.rows, programs.norm, programs.box
-    points, values = np.full_like(steps, np.nan), np.full(len(steps), math.inf)
-    # False for NaN (a face beyond the cutoff has no point, and needs none); farther points only overflow
-    given = np.flatnonzero((np.abs(steps[:, :1]) <= 1e100).all(axis=1))
-    given = given[(np.abs(steps[given]) <= 1e100).all(axis=1)]
-    w = steps[given] if box is None else box.clip(steps[given])
-    ok, length = np.zeros(len(w), dtype=np.bool_), np.zeros(len(w))
-    todo = np.arange(len(w))
-    for attempt in range(4):
-        if attempt:  # a solver's tolerance is coarser than ours: move the point onto the rows it misses
-            for i in todo:
-                w[i] = _onto_rows(programs, int(programs.equalities[given[i]]), w[i])
-        length[todo] = norm(w[todo])
-        ok[todo] = _feasible(programs, given[todo], w[todo], length[todo])
-        todo = todo[~ok[todo]]
-        if not len(todo) or not len(rows):
+    from layercert.programs.kernels import proof
+
+    rows, e = _compiled(programs), programs.equalities
+    w = np.array(steps, order="C")
+    ok, values = proof.verify_rows(rows, w, e)
+    for _ in range(3):  # a solver's tolerance is coarser than ours: move the point onto the rows it misses
+        todo = np.flatnonzero(~ok & np.isfinite(values))
+        if not len(todo) or not len(programs.rows):
             break
-    w, found = w[ok], given[ok]
-    points[found], values[found] = w, length[ok]
+        moved = np.array([_onto_rows(programs, int(e[i]), w[i]) for i in todo])
+        ok[todo], values[todo] = proof.verify_rows(rows, moved, e[todo])
+        w[todo] = moved
+    w[~ok], values[~ok] = np.nan, math.inf
     if programs.tilt is not None:
-        values[found] += w @ programs.tilt
-    return points, values
+        values[ok] += w[ok] @ programs.tilt
+    return w, values
 
 
-def _feasible(programs: Programs, index: Indices, w: Matrix, length: Vector) -> Mask:
-    rows = programs.rows
-    residual = w @ rows.A.T - rows.r
-    margin = rows.slack + rows.growth * length[:, None]
-    equality = programs.equalities[index]
-    bound_to = np.flatnonzero(equality >= 0)
-    residual[bound_to, equality[bound_to]] = np.abs(residual[bound_to, equality[bound_to]])
-    return np.asarray((residual <= margin).all(axis=1))
+def _compiled(programs: Programs) -> proof.Rows:
+    """The rows and the box as the compiled check takes them."""
+    from layercert.programs.kernels import proof
+
+    rows, norm = programs.rows, programs.norm
+    return proof.Rows.of(rows, row_sizes(rows, norm), norm, programs.box)
 
 
 def _onto_rows(programs: Programs, equality: int, w: Vector) -> Vector:

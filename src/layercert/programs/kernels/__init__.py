@@ -106,7 +106,7 @@ class SimplexKernel(KernelSolver):
         return solve_family
 
     def _run(self, entry: Any, scaled: Scaled) -> Answers:
-        from layercert.programs.kernels.simplex import Lp
+        from layercert.programs.kernels.lp import Lp
 
         A, (down, up) = scaled.unit_rows(), scaled.rooms()
         boxed = np.flatnonzero(np.minimum(up, down) < scaled.U)

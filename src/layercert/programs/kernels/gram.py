@@ -3,9 +3,9 @@
     minimise 1/2 ||w||^2  subject to  A w <= r, row e an equality;   rows of length one, G = A A^T
 
 The iterate is w = -A_K^T lam for the active rows K, exact for those rows: G_KK lam = -r_K. A violated row i enters with
-a growing multiplier; on the way rows of K may lose theirs and leave. The dual value D = 1/2 ||w||^2 only grows, so every
-iterate proves a distance and the method stops as soon as the cutoff is proved. All faces of a region start from the
-region's own optimum, which is one step away from most of them.
+a growing multiplier; on the way rows of K may lose theirs and leave. The dual value D = 1/2 ||w||^2 only grows, so
+every iterate proves a distance, and the method stops as soon as the cutoff is proved. All faces of a region start from
+the region's own optimum, which is one step away from most of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, backward, copy, dot, forward
-from layercert.programs.kernels.jit import entry, njit
+from layercert.programs.kernels.jit import njit
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
@@ -208,7 +208,7 @@ def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: D
                 for j in range(k):
                     gain += sign * d[j] * rows.r[K[j]] - abs(d[j]) * rows.slack[K[j]]
                     drift += abs(d[j]) * rows.growth[K[j]]
-                if gain <= 0.0 or (gain < U * drift and U < np.inf):  # by no more than rounding
+                if gain <= 0.0 or (np.isfinite(U) and gain < U * drift):  # by no more than rounding
                     settled[i] = ignored = True
                     break
                 for j in range(k):
@@ -290,7 +290,7 @@ def to_optimum(rows: Rows, active: Active, k: int, D: float, e: int, U: float, t
     return status, k, D
 
 
-@entry
+@njit
 def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix, Matrix]:
     """Every face of one region: statuses, nearest points, multipliers."""
     m, n = rows.A.shape

@@ -18,33 +18,27 @@ F = TypeVar("F", bound=Callable[..., object])
 
 log = logging.getLogger(__name__)
 
-_INSIDE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-
 _current: set[Path] = set()  # cache folders without stale code
 
 
 def njit(function: F) -> F:
-    """A part of a kernel: called by compiled code only, so it needs no way in from Python."""
-    return cast(F, numba.njit(error_model="numpy", **_INSIDE)(function))
+    """Compile once and keep the machine code on disk."""
+    return cast(F, _cached(numba.njit(cache=True, nogil=True, error_model="numpy")(function)))
 
 
 def njit_sums(function: F) -> F:
     """The same for sums and maxima: terms may be reordered, which is what lets them use vector instructions."""
     fast = {"reassoc", "contract", "nsz"}
-    return cast(F, numba.njit(error_model="numpy", fastmath=fast, **_INSIDE)(function))
-
-
-def entry(function: F) -> F:
-    """What Python calls: compiled once, with all its parts, and kept on disk."""
-    return cast(F, _cached(numba.njit(cache=True, nogil=True, error_model="numpy")(function)))
+    return cast(F, _cached(numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=fast)(function)))
 
 
 def _cached(compiled: Any) -> Any:
-    """numba looks at a function's own file only: forget machine code that is older than any file of the kernels."""
+    """numba looks at a function's own file only: forget machine code older than any file beside it or this one."""
     folder = Path(compiled.stats.cache_path)
     if folder not in _current:
         _current.add(folder)
-        newest = max(source.stat().st_mtime for source in Path(__file__).parent.glob("*.py"))
+        homes = {Path(__file__).parent, Path(compiled.py_func.__code__.co_filename).parent}
+        newest = max(source.stat().st_mtime for home in homes for source in home.glob("*.py"))
         for index in folder.glob("*.nbi"):
             with contextlib.suppress(FileNotFoundError):  # another process was faster
                 if index.stat().st_mtime < newest:

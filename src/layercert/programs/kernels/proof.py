@@ -1,7 +1,9 @@
-"""The duality bound inside a box, compiled: what `Norm.prove_halfspace` proves, without its sorting and its copies.
+"""The check of a family's answers, compiled: what `program.prove` and `program.verify` mean, without numpy's copies.
 
-For every split |g| = g1 + g2, g1, g2 >= 0:  dist >= (s - g2.room) / (||g1||_q + drift). Every split is a proof, so
-finding a good one needs no care; evaluating it does. The terms of all sums are >= 0, so one margin covers any order.
+Bound. For a point w of the true set, lam.(A w) <= lam.r + |lam|.slack + |lam|.growth*||w||, and the computed
+g = A^T lam is off by at most gamma_m |A|^T |lam|, which acts like more growth. So with s = -lam.r less its margins and every
+split |g| = g1 + g2, g1, g2 >= 0:  dist >= (s - g2.room) / (||g1||_q + drift). Every split is a proof, so finding a good
+one needs no care; evaluating it does. The terms of all sums there are >= 0: one margin covers any order of summation.
 
 The best split belongs to the nearest point u = min(room, tau*direction), direction = (|g|/top)^(q-1), where tau solves
 an equation that is concave and piecewise linear: Newton from below takes a handful of steps. For p = 1 the coordinates
@@ -10,40 +12,136 @@ with |g| above a threshold are filled, and the threshold is found by bisection.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from layercert.arrays import Matrix, Vector, gamma
+from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
+from layercert.geometry import Polyhedron
 from layercert.norms import Box, Norm
-from layercert.programs.kernels.dense import largest, total
-from layercert.programs.kernels.jit import entry, njit, njit_sums
+from layercert.programs.kernels.dense import axpy, dot, largest, total
+from layercert.programs.kernels.jit import njit, njit_sums
+
+
+class Rows(NamedTuple):
+    """Rows with their margins, and the box as room below and above."""
+
+    A: Matrix
+    r: Vector
+    slack: Vector
+    growth: Vector
+    size: Vector
+    down: Vector
+    up: Vector
+    boxed: bool
+    p: float
+
+    @classmethod
+    def of(cls, rows: Polyhedron, size: Vector, norm: Norm, box: Box | None) -> Rows:
+        n = rows.A.shape[1]
+        down, up = (np.full(n, np.inf), np.full(n, np.inf)) if box is None else (-box.lo, box.hi)
+        A = np.ascontiguousarray(rows.A)
+        return cls(A, rows.r, rows.slack, rows.growth, size, down, up, box is not None, norm.p)
+
+
+class Margins(NamedTuple):
+    """Relative errors: of a product with A^T, 1 + that of a sum over n coordinates, of four and of eight operations."""
+
+    noise: float
+    over: float
+    four: float
+    eight: float
+
+    @classmethod
+    def of(cls, m: int, n: int) -> Margins:
+        return cls(gamma(m + 4), 1.0 + gamma(2 * n + 64), gamma(4), gamma(8))
+
+
+class Work(NamedTuple):
+    size: Vector
+    room: Vector
+    direction: Vector
+    keep: Vector
+    terms: Vector
+
+
+@njit
+def prove_rows(rows: Rows, multipliers: Matrix, equalities: Indices, margins: Margins) -> Vector:
+    """Proved lower bounds of the distances, from any multipliers."""
+    k, m = multipliers.shape
+    n = rows.A.shape[1]
+    A, r, slack, growth, size = rows.A, rows.r, rows.slack, rows.growth, rows.size
+    work = Work(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
+    lam, g, t = np.empty(m), np.empty(n), np.zeros(k)
+    for f in range(k):
+        if not admissible(multipliers[f], equalities[f], lam):
+            continue
+        for c in range(n):
+            g[c] = 0.0
+        gain = loss = drift = doubt = 0.0
+        for i in range(m):
+            if lam[i] != 0.0:
+                axpy(lam[i], A[i], g)
+                gain -= lam[i] * r[i]
+                loss += abs(lam[i]) * slack[i]
+                doubt += abs(lam[i] * r[i])
+                drift += abs(lam[i]) * (growth[i] + margins.noise * size[i])
+        s = gain - loss * (1.0 + margins.noise) - margins.noise * doubt
+        t[f] = bound(g, s, drift * (1.0 + margins.noise), rows, margins, work)
+    return t
+
+
+@njit
+def admissible(given: Vector, e: int, lam: Vector) -> bool:
+    """The multipliers with what may not be cut off, scaled (the bound is homogeneous); False when none is left.
+
+    Products of those dropped for being tiny might underflow, an error that no relative margin covers.
+    """
+    top = 0.0
+    for i in range(len(lam)):
+        lam[i] = given[i] if np.isfinite(given[i]) and (given[i] > 0.0 or i == e) else 0.0
+        top = max(top, abs(lam[i]))
+    if top == 0.0:
+        return False
+    for i in range(len(lam)):
+        lam[i] /= top
+        if abs(lam[i]) < 1e-100:
+            lam[i] = 0.0
+    return True
 
 
 def bound_in_box(norm: Norm, box: Box, g: Matrix, s: Vector, drift: Vector) -> Vector:
     """Proved lower bounds of the distance from x to {x + w : g.w - drift*||w|| <= -s} in the box, a row of g each."""
     n = g.shape[1]
-    bounds: Vector = prove_rows(
-        np.ascontiguousarray(g), s, drift, -box.lo, box.hi, norm.p, 1.0 + gamma(2 * n + 64), gamma(4), gamma(8)
-    )
+    rows = Rows.of(Polyhedron.everything(n), np.zeros(0), norm, box)
+    bounds: Vector = bounds_of(np.ascontiguousarray(g), s, drift, rows, Margins.of(0, n))
     return bounds
 
 
-@entry
-def prove_rows(
-    g: Matrix, s: Vector, drift: Vector, down: Vector, up: Vector, p: float, over: float, four: float, eight: float
-) -> Vector:
-    """over = 1 + the relative error of any sum of n terms; four, eight = that of as many operations."""
-    k, n = g.shape
-    size, room, direction, keep, terms = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    t = np.zeros(k)
-    for i in range(k):
-        top = towards(g[i], down, up, size, room)
-        one = p == 1.0
-        corner = threshold(size, room, s[i], top, keep) if one else fill(size, room, direction, s[i], top, p, keep)
-        t[i] = evaluate(size, keep, room, s[i], drift[i], p, over, four, eight, terms)
-        if corner:
-            for c in range(n):  # the whole box may fall short of s, and then it pays alone
-                keep[c] = 0.0
-            t[i] = max(t[i], evaluate(size, keep, room, s[i], drift[i], p, over, four, eight, terms))
+@njit
+def bounds_of(g: Matrix, s: Vector, drift: Vector, rows: Rows, margins: Margins) -> Vector:
+    n = g.shape[1]
+    work = Work(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
+    t = np.zeros(len(g))
+    for i in range(len(g)):
+        t[i] = bound(g[i], s[i], drift[i], rows, margins, work)
+    return t
+
+
+@njit
+def bound(g: Vector, s: float, drift: float, rows: Rows, margins: Margins, work: Work) -> float:
+    size, room, direction, keep, terms = work
+    p = rows.p
+    top = towards(g, rows.down, rows.up, size, room)
+    if not rows.boxed:  # nothing to split off
+        return evaluate(size, size, room, s, drift, p, margins, terms)
+    one = p == 1.0
+    corner = threshold(size, room, s, top, keep) if one else fill(size, room, direction, s, top, p, keep)
+    t = evaluate(size, keep, room, s, drift, p, margins, terms)
+    if corner:
+        for c in range(len(keep)):  # the whole box may fall short of s, and then it pays alone
+            keep[c] = 0.0
+        t = max(t, evaluate(size, keep, room, s, drift, p, margins, terms))
     return t
 
 
@@ -129,35 +227,72 @@ def threshold(size: Vector, room: Vector, s: float, top: float, keep: Vector) ->
 
 @njit
 def evaluate(
-    size: Vector,
-    keep: Vector,
-    room: Vector,
-    s: float,
-    drift: float,
-    p: float,
-    over: float,
-    four: float,
-    eight: float,
-    terms: Vector,
+    size: Vector, keep: Vector, room: Vector, s: float, drift: float, p: float, margins: Margins, terms: Vector
 ) -> float:
     """(s - g2.room)/(||g1||_q + drift), rounded down; inf when nothing can make up for s, 0 when it proves nothing.
 
     Only sums of finished terms, all >= 0, are left to the compiler's choice of order.
     """
+    over, four, eight = margins.over, margins.four, margins.eight
     for c in range(len(size)):
         rest = (size[c] - keep[c]) * over
         terms[c] = rest * room[c] if rest > 0.0 else 0.0
     cost = total(terms) * over
-    length = largest(keep, len(keep))
-    if p > 1.0 and length > 0.0:
-        top, q = length, 1.0 if p == np.inf else p / (p - 1.0)
-        for c in range(len(size)):
-            part = keep[c] / top
-            terms[c] = part if q == 1.0 else (part * part if q == 2.0 else part**q)
-        length = total(terms)
-        length = top * (length if q == 1.0 else (np.sqrt(length) if q == 2.0 else length ** (1.0 / q)))
+    length = length_of(keep, dual_exponent(p), terms)
     gain = s - cost - four * (abs(s) + cost)
     length = (length + drift) * over
     if not gain > 0.0 or not length >= 0.0:
         return 0.0
     return gain / length * (1.0 - eight) if length > 0.0 else np.inf
+
+
+@njit
+def dual_exponent(p: float) -> float:
+    """q with 1/p + 1/q = 1."""
+    if p == 1.0:
+        return np.inf
+    return 1.0 if p == np.inf else p / (p - 1.0)
+
+
+@njit
+def length_of(v: Vector, q: float, terms: Vector) -> float:
+    """||v||_q for v >= 0, scaled by its largest entry so that nothing leaves the range of doubles."""
+    top = largest(v, len(v))
+    if q == np.inf or top == 0.0:
+        return top
+    for c in range(len(v)):
+        part = v[c] / top
+        terms[c] = part if q == 1.0 else (part * part if q == 2.0 else part**q)
+    length = total(terms)
+    return top * (length if q == 1.0 else (np.sqrt(length) if q == 2.0 else length ** (1.0 / q)))
+
+
+@njit
+def verify_rows(rows: Rows, steps: Matrix, equalities: Indices) -> tuple[Mask, Vector]:
+    """Which points satisfy all rows up to their rounding margin, and their lengths (inf where there is no point).
+
+    A point is put into the box first, in place.
+    """
+    k, n = steps.shape
+    A, r, slack, growth, down, up = rows.A, rows.r, rows.slack, rows.growth, rows.down, rows.up
+    good, lengths, size, terms = np.zeros(k, np.bool_), np.full(k, np.inf), np.empty(n), np.empty(n)
+    for f in range(k):
+        w, e = steps[f], equalities[f]
+        given = True
+        for c in range(n):
+            if not abs(w[c]) <= 1e100:  # NaN where there is no point; farther ones only overflow
+                given = False
+                break
+            w[c] = min(max(w[c], -down[c]), up[c])
+            size[c] = abs(w[c])
+        if not given:
+            continue
+        good[f], lengths[f] = True, length_of(size, rows.p, terms)
+        for i in range(len(r)):
+            residual = dot(A[i], w, n) - r[i]
+            if i == e:
+                residual = abs(residual)
+            if not residual <= slack[i] + growth[i] * lengths[f]:
+                good[f] = False
+                break
+    return good, lengths

@@ -15,7 +15,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, border, copy, dot, remove, replace_column, replace_row
-from layercert.programs.kernels.jit import entry, njit
+from layercert.programs.kernels.jit import njit
 from layercert.programs.kernels.lp import (
     Basis,
     Lp,
@@ -264,7 +264,7 @@ def write_point(lp: Lp, basis: Basis, k: int, work: Work, w: Vector) -> None:
         w[c] = min(max(work.z[b] * t, -down[c]), up[c])
 
 
-@entry
+@njit
 def solve_family(lp: Lp, faces: Indices, U: float) -> tuple[Indices, Matrix, Matrix]:
     """Every face of one region: statuses, nearest points, multipliers."""
     m, n = lp.A.shape

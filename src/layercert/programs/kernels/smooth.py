@@ -2,10 +2,10 @@
 
     maximise F(lam) = sum_c min_w (|w|^p/p + g_c w) - lam.r,   g = A^T lam,   lam >= 0 off the equality
 
-The inner minimum w(g) = -sign(g) |g|^(q-1), cut off at the box, is one formula, so a box costs nothing; grad F =
-A w - r is the violation of the rows. Newton works on the rows that have a multiplier and the worst of the violated ones,
-and every iterate proves a distance: dist^p/p >= F. Where p > 2, w is a root of g, which a tiny g leaves undetermined in
-floating point: so at the end Newton works on the point itself (`settle`), which costs it little.
+The inner minimum w(g) = -sign(g) |g|^(q-1), cut off at the box, is one formula, so a box costs nothing. The gradient
+A w - r is the violation of the rows. Newton works on the rows that have a multiplier and the worst of the violated
+ones, and every iterate proves a distance: dist^p/p >= F. Where p > 2, w is a root of g, which a tiny g leaves
+undetermined in floating point: so at the end Newton works on the point itself (`settle`), which costs it little.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, backward, cholesky, copy, dot, forward, largest
-from layercert.programs.kernels.jit import entry, njit
+from layercert.programs.kernels.jit import njit
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
@@ -314,7 +314,7 @@ def settle(ask: Smooth, dual: Dual, e: int, F: float, work: Work) -> None:
             w[c] = min(max(w[c], -ask.down[c]), ask.up[c])
 
 
-@entry
+@njit
 def solve_family(ask: Smooth, faces: Indices, U: float) -> tuple[Indices, Matrix, Matrix]:
     """Every face of one region: statuses, nearest points, multipliers."""
     m, n = ask.A.shape

@@ -101,7 +101,8 @@ def optimise(model, state, mu, first, U, steps, best_w):  # type: ignore[no-unty
     """Maximise the proved distance bound over alpha, beta (and mu): Adam on its supergradient; stops at U.
 
     Leaves the best alpha, beta and coefficients in the state, mu in mu, the nearest point of the last halfspace in
-    best_w and its relaxed pre-activations in POINT. steps = 0: one evaluation as the state is.
+    best_w and its relaxed pre-activations in POINT. steps = 0: one evaluation as the state is. Where nothing is proved
+    the (negative) bound of the value at x is returned: it tells how far the node is from a first bound.
     """
     noff = model.noff
     L = len(noff) - 1
@@ -158,7 +159,7 @@ def optimise(model, state, mu, first, U, steps, best_w):  # type: ignore[no-unty
             reweigh(model, mu, first, h, pace)
     state[ALPHA : COEF + 1] = keep
     mu[:] = keep_mu
-    return max(best, 0.0)
+    return best
 
 
 @njit_sums
@@ -182,7 +183,12 @@ def deepen(model, state, mu, first, U, goal, bound, steps, rounds, refinements, 
         if not focus(model, state, mu, first, U, refinements):
             return np.inf
         bound = max(bound, optimise(model, state, mu, first, goal, steps, w))
-        if bound >= goal or U - bound > 0.9 * (U - before):
+        if bound >= goal:
+            break
+        if bound < 0.0:
+            if bound < 0.9 * before:
+                break
+        elif before >= 0.0 and U - bound > 0.9 * (U - before):
             break
     return bound
 

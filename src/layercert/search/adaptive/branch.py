@@ -39,6 +39,16 @@ def fix(state, neuron, phase):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
+def progress(parent, value, U):  # type: ignore[no-untyped-def]
+    """How far a child gets, in units of U, or of the parent's own value at x where that is negative."""
+    if parent >= 0.0:
+        return (min(value, U) - parent) / U + 1e-6
+    if value < 0.0:
+        return (value - parent) / -parent + 1e-6
+    return 1.0 + min(value, U) / U
+
+
+@njit_sums
 def expand(
     model,
     state,
@@ -79,7 +89,7 @@ def expand(
             trial_mu[side] = mu
             fix(trial[side], i, 1.0 - 2.0 * side)
             value[side] = max(parent, optimise(model, trial[side], trial_mu[side], first, goal, probe, trial_w[side]))
-        gain = (min(value[0], U) - parent + 1e-6 * U) * (min(value[1], U) - parent + 1e-6 * U)
+        gain = progress(parent, value[0], U) * progress(parent, value[1], U)
         if gain > best:
             best, neuron = gain, i
             kids[:] = trial

@@ -14,6 +14,8 @@ from layercert.search.adaptive.model import HI, LO, PHASE, POINT
 from layercert.search.adaptive.products import times, times_transposed
 
 OFF, ON, UNSTABLE = 0, 1, 2
+#: How far the kept lower lines of a row move towards its least point at first.
+WARM_PACE = 0.3
 
 
 @njit_sums
@@ -38,7 +40,8 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
     """Bounds of the free unstable neurons of the layers start..stop-1 on the cap (cap.py); False: node is empty.
 
     s = -inf: on the whole ball of radius U. The lower line of a neuron is the one that touches relu at POINT, the
-    node's nearest point, since the cap lies around it; each refinement moves a row's lines to its own least point.
+    node's nearest point, since the cap lies around it; each refinement moves a row's lines to its own least point, from
+    where the last node left them (any slope in [0, 1] is sound).
     """
     g_size = dual_norm(g, model.p) if s > -np.inf else 0.0
     s = max(s, -1e300)  # zero times it must be zero
@@ -67,10 +70,18 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
                 m += 2
         if m == 0:
             continue
-        slopes, coef = np.empty((m, base)), np.empty((m, base))
+        slopes, coef, pace = np.empty((m, base)), np.empty((m, base)), np.empty(m)
+        warm = len(model.slopes) > 0 and refinements > 0
         for r in range(m):
-            for i in range(base):
-                slopes[r, i] = 1.0 if state[POINT, i] > 0.0 else 0.0
+            at = 2 * rows[r] + r % 2
+            if warm and model.slopes[at, 0] >= 0.0:
+                for i in range(base):
+                    slopes[r, i] = model.slopes[at, i]
+                pace[r] = WARM_PACE
+            else:
+                for i in range(base):
+                    slopes[r, i] = 1.0 if state[POINT, i] > 0.0 else 0.0
+                pace[r] = 1.0
         best = np.full(m, -np.inf)
         lams = np.empty(m)
         for refinement in range(refinements + 1):
@@ -85,7 +96,12 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
                 low, lams[r] = lowest(G[r], 1.0, U, model, g, s, g_size)
                 best[r] = max(best[r], c[r] + low - error[r] - U * drift[r])
             if refinement < refinements:
-                rows_touch(model, k, kind, su, iu, slopes, coef, G, lams, U, g, 1.0 / (refinement + 1.0))
+                rows_touch(model, k, kind, su, iu, slopes, coef, G, lams, U, g, pace / (refinement + 1.0))
+        if warm:
+            for r in range(m):
+                at = 2 * rows[r] + r % 2
+                for i in range(base):
+                    model.slopes[at, i] = slopes[r, i]
         for r in range(0, m, 2):
             if not narrow(state, rows[r], best[r], -best[r + 1]):
                 return False
@@ -157,7 +173,7 @@ def rows_touch(model, k, kind, su, iu, slopes, coef, G, lams, U, g, pace):  # ty
                 elif kind[i] == UNSTABLE:
                     touch = 1.0 if z > 0.0 else 0.0
                     z = slopes[r, i] * z if coef[r, i] > 0.0 else su[i] * z + iu[i]
-                    slopes[r, i] += pace * (touch - slopes[r, i])
+                    slopes[r, i] += pace[r] * (touch - slopes[r, i])
                 Z[r, j] = z
         h = Z
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Matrix, Vector, gamma
 from layercert.attack_kernel import Packed
@@ -28,6 +29,11 @@ from layercert.problem import Problem
 #: backward pass, POINT the relaxed pre-activations at the halfspace's nearest point.
 PHASE, LO, HI, ALPHA, BETA, COEF, POINT = range(7)
 ROWS = 7
+
+
+#: Lower lines for more neurons than this are not kept from node to node.
+MOST_SLOPES = 4096
+Slopes = NDArray[np.float32]
 
 
 class Model(NamedTuple):
@@ -49,6 +55,7 @@ class Model(NamedTuple):
     boxed: bool
     p: float
     noise: float  # gamma of the longest chain of roundings in any pass
+    slopes: Slopes  # lower lines in the passes of all neurons' bounds (below, then above), -1: none yet; a cache
 
 
 def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
@@ -62,9 +69,11 @@ def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
     z0 = packed.W0 @ problem.x + packed.b[: len(packed.W0)]
     # of each row of W^0, rounded up: what gamma |S||W^0| is worth against a step of length one
     D = gamma(len(packed.W0) + 64) * problem.norm.dual(packed.W0) * (1 + gamma(2 * n + 64))
+    kept = len(packed.b) if len(packed.b) <= MOST_SLOPES else 0
     model = Model(
         packed.W0, packed.Wh, packed.b, packed.noff, packed.woff, packed.R, packed.c, np.zeros(len(packed.c)),
         z0, np.zeros(len(packed.b)), D, packed.lo, packed.hi, packed.boxed, problem.norm.p, noise,
+        np.full((2 * kept, kept), -1.0, np.float32),
     )  # fmt: skip
     state = np.zeros((ROWS, len(packed.b)))
     state[LO], state[HI] = -np.inf, np.inf

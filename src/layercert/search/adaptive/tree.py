@@ -31,7 +31,7 @@ class Effort:
     root_steps: int = 40
     root_rounds: int = 20
     steps: int = 10
-    candidates: int = 4
+    candidates: int = 12
     probe_steps: int = 3
     rounds: int = 10
     root_refinements: int = 4
@@ -87,9 +87,8 @@ class Ball:
             if key >= self.goal:
                 self._close(node, "bound")
                 continue
-            if min(key, self.closed) > lower:
-                lower = min(key, self.closed)
-                yield Bound(lower)
+            lower = max(lower, min(key, self.closed))
+            yield Bound(lower)  # at every node, raised or not: whoever listens also watches the clock
             if effort.refresh * node.radius > self.U:
                 yield from self._refresh(node)
                 continue
