@@ -140,7 +140,8 @@ def measure(solver: Solver, families: list[Programs], gap: float, one_by_one: bo
             there = np.isfinite(answers.value) & (answers.value > 1e-9 * part.cutoff)
             if there.any():
                 merit = np.maximum(_nominal(part, candidates.multipliers), answers.lower)
-                tally.gap = max(tally.gap, float(((answers.value - merit) / answers.value)[there].max()))
+                relative = (answers.value[there] - merit[there]) / answers.value[there]
+                tally.gap = max(tally.gap, float(relative.max()))
     return tally
 
 

@@ -52,6 +52,11 @@ class SolverChain:
         self.undecided += len(todo)
         return answers
 
+    def count(self, programs: int, rows: int) -> None:
+        """Book programs that were answered by `recheck` and are questions of their own after all."""
+        self.programs += programs
+        self.rows += programs * rows
+
     def recheck(self, programs: Programs) -> Solutions:
         """As `solve`, for questions that are part of another one: answered and proved, but not counted again."""
         programs_before, rows_before = self.programs, self.rows

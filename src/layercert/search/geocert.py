@@ -82,10 +82,11 @@ def lipschitz_priority(task: Task) -> Priority:
     constants = [fast_lip(task.cells, clause, task.U) for clause in task.problem.clauses]
 
     def priority(A: Cell, rows: Polyhedron, faces: Indices) -> Vector:
-        # which faces are there at all: part of the same question, so it is not counted as a program of its own
+        # which faces are there at all: for those that are, part of the same question and not counted on its own
         plain = task.chain.recheck(Programs(rows, faces, norm, box, task.cutoff))
         keys = plain.lower.copy()
         there = np.flatnonzero(plain.lower < task.cutoff)
+        task.chain.count(len(faces) - len(there), len(rows))  # a face ruled out is a program solved, as elsewhere
         if not len(there):
             return keys
         least = np.full(len(there), math.inf)

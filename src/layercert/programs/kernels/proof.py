@@ -1,10 +1,9 @@
 """The check of a family's answers, compiled: what `program.prove` and `program.verify` mean, without numpy's copies.
 
-Bound. For a point w of the true set, lam.(A w) <= lam.r + |lam|.slack + |lam|.growth*||w||, and the computed g = A^T
-lam is off by at most gamma_m |A|^T |lam|, which acts like more growth. So with s = -lam.r less its margins and every
-split |g| = g1 + g2, g1, g2 >= 0: dist >= (s - g2.room) / (||g1||_q + drift). Every split is a proof, so finding a
-good one needs no care; evaluating it does. The terms of all sums there are >= 0: one margin covers any order of
-summation.
+Bound. For a point w of the true set, lam.(A w) <= lam.r + |lam|.slack + |lam|.growth*||w||, and the computed
+g = A^T lam is off by at most gamma_m |A|^T |lam|, which acts like more growth. So with s = -lam.r less its margins and
+every split |g| = g1 + g2, g1, g2 >= 0:  dist >= (s - g2.room) / (||g1||_q + drift). Every split is a proof, so finding
+a good one needs no care; evaluating it does. The terms of all sums there are >= 0: one margin covers every order.
 
 The best split belongs to the nearest point u = min(room, tau*direction), direction = (|g|/top)^(q-1), where tau solves
 an equation that is concave and piecewise linear: Newton from below takes a handful of steps. For p = 1 the coordinates
