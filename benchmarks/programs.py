@@ -137,7 +137,8 @@ def measure(solver: Solver, families: list[Programs], gap: float, one_by_one: bo
             tally.seconds += [(middle - start) / len(part)] * len(part)
             tally.checked += [(end - start) / len(part)] * len(part)
             tally.failures += int((~answers.decided).sum())
-            there = np.isfinite(answers.value) & (answers.value > 1e-9 * part.cutoff)
+            # beyond the cutoff a proof is enough, and below 1e-9 of it a distance is rounding
+            there = (answers.lower < part.cutoff) & (answers.value > 1e-9 * part.cutoff) & np.isfinite(answers.value)
             if there.any():
                 merit = np.maximum(_nominal(part, candidates.multipliers), answers.lower)
                 relative = (answers.value[there] - merit[there]) / answers.value[there]

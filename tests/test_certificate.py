@@ -8,6 +8,7 @@ import json
 import math
 import zipfile
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from brute import brute_force
 from layercert import shipped
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate, Tree, load_certificate, sha256
+from layercert.certificate.floats import upper_line
 from layercert.network import Network
 from layercert.problem import Problem
 from tiny import degenerate, examples, generic, seeds
@@ -369,3 +371,13 @@ class TestSoundness:
         assert r.lower <= r.upper
         assert r.status == "exact" and r.upper == pytest.approx(1.0, rel=1e-5)
         assert r.certificate is not None and check(net, r.certificate).ok
+
+    def test_an_upper_line_lies_above_the_relu_at_every_scale(self) -> None:
+        """Also where products underflow: the smallest positive numbers made a line that was not above zero."""
+        rng = np.random.default_rng(0)
+        lo = -np.array([5e-324, 1e-320, 1e-300, *10.0 ** rng.uniform(-320, 300, 500)])
+        hi = np.array([5e-324, 1e-10, 1e300, *10.0 ** rng.uniform(-320, 300, 500)])
+        su, iu = upper_line(lo, hi, np.ones(len(lo), dtype=np.bool_))
+        for a, b, slope, lift in zip(lo, hi, su, iu, strict=True):
+            assert Fraction(slope) * Fraction(a) + Fraction(lift) >= 0
+            assert Fraction(slope) * Fraction(b) + Fraction(lift) >= Fraction(b)

@@ -52,7 +52,7 @@ class Relaxed:
         unstable = (lo < 0) & (hi > 0)
         width = np.where(unstable, hi - lo, 1.0)
         su = np.where(unstable, hi / width, (lo >= 0).astype(np.float64))
-        iu = np.where(unstable, -lo * su, 0.0)
+        iu = np.where(unstable, -lo * su + 1e-300, 0.0)  # a product of tiny bounds may underflow
         alpha = np.where(unstable, slopes(lo, hi, su), su)
         return Relaxed(lo, hi, alpha, su, iu)
 

@@ -58,7 +58,8 @@ def upper_line(lo: Vector, hi: Vector, unstable: Mask) -> tuple[Vector, Vector]:
     """su, iu with su*z + iu >= relu(z) on [lo, hi], exactly: the line is lifted above both ends."""
     width = np.where(unstable, hi - lo, 1.0)
     su = np.where(unstable, np.minimum(hi / width, 1.0), 0.0)
-    iu = np.where(unstable, np.maximum(-su * lo, (1.0 - su) * hi) * (1.0 + 1e-15), 0.0)
+    # the last term is for bounds so small that their products underflow
+    iu = np.where(unstable, np.maximum(-su * lo, (1.0 - su) * hi) * (1.0 + 1e-15) + 1e-300, 0.0)
     return su, iu
 
 

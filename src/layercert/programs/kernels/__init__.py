@@ -39,8 +39,8 @@ class KernelSolver(ABC):
     def _run(self, entry: Any, scaled: Scaled) -> Answers: ...
 
     def solve(self, programs: Programs) -> Candidates:
-        rays = rays_of_zero_rows(programs)
         scaled = Scaled.of(programs)
+        rays = None if len(scaled.live) == len(programs.rows) else rays_of_zero_rows(programs)
         if not len(scaled.r):
             k, n = len(programs), programs.rows.A.shape[1]
             answer = scaled.candidates(np.full(k, OPTIMAL), np.zeros((k, n)), np.zeros((k, 0)))

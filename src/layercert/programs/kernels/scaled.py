@@ -41,19 +41,22 @@ class Scaled:
         m, n = rows.A.shape
         sizes = row_sizes(rows, programs.norm)
         live = np.flatnonzero(sizes > TINY)
-        size = sizes[live]
-        r = rows.r[live] / size
+        size, r, slack, growth, faces = sizes, rows.r, rows.slack, rows.growth, programs.equalities
+        if len(live) < m:
+            size, r, slack, growth = size[live], r[live], slack[live], growth[live]
+            number = np.full(m + 1, -1, dtype=np.intp)
+            number[live] = np.arange(len(live))
+            faces = number[faces]
+        r = r / size
         unit = programs.cutoff if 0.0 < programs.cutoff < math.inf else float(np.abs(r).max(initial=0.0))
         if not TINY < unit < 1 / TINY:
             unit = 1.0
         r /= unit
         noise = gamma(m + 4)  # of the product A^T lam in the proof
-        slack = rows.slack[live] / (size * unit) + noise * np.abs(r)
-        growth = rows.growth[live] / size + noise
-        number = np.full(m + 1, -1, dtype=np.intp)
-        number[live] = np.arange(len(live))
+        slack = slack / (size * unit) + noise * np.abs(r)
+        growth = growth / size + noise
         U = programs.cutoff / unit * (1.0 + gamma(4 * n + 200))
-        return Scaled(programs, live, size, unit, r, slack, growth, number[programs.equalities], U)
+        return Scaled(programs, live, size, unit, r, slack, growth, faces, U)
 
     def rows(self) -> Matrix:
         """The live rows as they are, in one block of memory."""

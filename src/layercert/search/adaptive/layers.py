@@ -32,7 +32,7 @@ def lines(state, kind, su, iu):  # type: ignore[no-untyped-def]
         else:
             kind[i] = UNSTABLE
             su[i] = min(hi / (hi - lo), 1.0)
-            iu[i] = max(-su[i] * lo, (1.0 - su[i]) * hi) * (1.0 + 1e-15)
+            iu[i] = max(-su[i] * lo, (1.0 - su[i]) * hi) * (1.0 + 1e-15) + 1e-300
 
 
 @njit_sums
