@@ -71,6 +71,10 @@ class DaskCluster:
                 running.add(future)
             future = next(running)
             job = owners.pop(future.key)
+            if future.status in ("pending", "lost") and client.status == "running":
+                owners[future.key] = job  # its result died with a worker: Dask computes it again
+                running.add(future)
+                continue
             # Dask blames every job that waited at a worker when it died: the blamed ones run again, one by one
             if _killed_its_worker(future) and not future.key.endswith("-alone"):
                 suspects.append(job)
