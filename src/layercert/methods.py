@@ -11,6 +11,7 @@ from layercert.errors import unknown
 from layercert.mip import mip
 from layercert.search.adaptive import adaptive
 from layercert.search.events import Event
+from layercert.search.inputs import input_split
 from layercert.search.geocert import distance_priority, geocert, lipschitz_priority
 from layercert.search.layercert import layercert
 from layercert.search.parts import SeenEarly, SeenLate, always, crown_restriction, no_restriction
@@ -31,6 +32,7 @@ _layercert = partial(layercert, contains_db=always, restriction=no_restriction, 
 
 _METHODS = [
     Method("adaptive", adaptive, "best-first over partial phases with optimised linear bounds (the default)"),
+    Method("input-split", input_split, "boxes of inputs cut in two, for networks with few inputs"),
     Method("geocert", partial(geocert, priority_of=distance_priority), "GeoCert, l_p priority (Algorithm 1)"),
     Method("geocert-lip", partial(geocert, priority_of=lipschitz_priority), "GeoCert, Lipschitz priority"),
     Method("layercert-basic", _layercert, "LayerCert-Basic (Algorithm 2)"),

@@ -176,7 +176,7 @@ def _search(
     problem = progress.problem
     # Looking a little beyond the radius, and never beyond a witness we hold
     task = Task(problem, progress.chain, min(problem.radius * (1.0 + MARGIN), progress.upper))
-    task.deadline = deadline
+    task.deadline, task.any_witness = deadline, stop_at_witness
     for event in method.search(task):
         if isinstance(event, Bound):
             progress.lower = max(progress.lower, event.lower)
