@@ -11,8 +11,8 @@ from layercert.errors import unknown
 from layercert.mip import mip
 from layercert.search.adaptive import adaptive
 from layercert.search.events import Event
-from layercert.search.inputs import input_split
 from layercert.search.geocert import distance_priority, geocert, lipschitz_priority
+from layercert.search.inputs import input_split
 from layercert.search.layercert import layercert
 from layercert.search.parts import SeenEarly, SeenLate, always, crown_restriction, no_restriction
 from layercert.search.recursive import crown_restrict, layercert_recursive, lp_restrict

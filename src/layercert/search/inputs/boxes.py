@@ -64,9 +64,7 @@ class Workers:
 
     def __call__(self, boxes: Boxes) -> Findings:
         m, n = boxes.lo.shape
-        found = Findings(
-            np.empty(m), np.empty(m, np.intp), np.empty(m, np.intp), np.empty((m, n)), np.empty(m)
-        )
+        found = Findings(np.empty(m), np.empty(m, np.intp), np.empty(m, np.intp), np.empty((m, n)), np.empty(m))
         ends = np.linspace(0, m, len(self.memory) + 1).astype(int)
         jobs: list[Callable[[], None]] = []
         for memory, start, stop in zip(self.memory, ends[:-1], ends[1:], strict=True):
@@ -123,7 +121,7 @@ def examine(model, s, lo, hi, side, clause, margin, axis, unstable, point, value
 
 @njit_sums
 def _try_points(model, s, first, last, lo, hi, point, value):  # type: ignore[no-untyped-def]
-    """The centre of what is left of the box, and the corner where the weighted rows are least: the better of the two."""
+    """The centre of what is left of the box, or the corner where the weighted rows are least: the better one."""
     n = len(lo)
     for turn in range(2):
         for j in range(n):

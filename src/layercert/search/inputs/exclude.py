@@ -1,4 +1,4 @@
-"""Kernels that close a box: linear bounds of a clause's rows, weights that exclude it, or a smaller box for what is left.
+"""Kernels that close a box: linear bounds of a clause's rows, weights that exclude it, or a smaller box of what is left.
 
 All rows of a clause are <= 0 at an unsafe point. Row r has the linear bound G_r.w + s_r on the box, rounding taken off,
 so for any weights mu >= 0 unsafe points satisfy sum mu_r (G_r.w + s_r) <= 0. If the left side is positive on the whole

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from layercert.arrays import Matrix, Vector, gamma
+from layercert.arrays import Indices, Matrix, Vector, gamma
 from layercert.attack import attack
 from layercert.geometry import Polyhedron
 from layercert.problem import Problem
@@ -36,9 +36,9 @@ class Effort:
 
     threads: int = field(default_factory=default_threads)
     batch: int = 64  # boxes a thread and round
-    few: int = 3  # a box with at most so many unstable neurons is finished by programs, if the distance is asked for,
-    tiny: float = 1e-4  # and with `most` of them when it is smaller than this part of the ball
-    most: int = 12
+    few: int = 3  # a box with at most so many unstable neurons is finished by programs, if the distance is asked for;
+    more: int = 8  # one more for every so many cuts that did not close it,
+    most: int = 10  # and never more than these
 
 
 def input_split(task: Task, effort: Effort | None = None) -> Iterator[Event]:
@@ -78,6 +78,7 @@ class Cover:
         self.start = U
         self.closed = math.inf  # least distance of what was closed by it alone, or by a program
         self.boxes = 0
+        self.widths = np.zeros(task.problem.network.inputs)
         self.leaves = Leaves(task)
         problem = task.problem
         self.model = build(problem)
@@ -92,6 +93,7 @@ class Cover:
         problem, effort = self.task.problem, self.effort
         m = len(problem.clauses)
         lo, hi = around(problem, self.U)
+        self.widths = hi - lo
         self.frontier.push(
             Boxes(
                 np.tile(lo, (m, 1)), np.tile(hi, (m, 1)), np.zeros((m, problem.network.neurons), np.int8),
@@ -116,7 +118,7 @@ class Cover:
         near = boxes.key < self.goal
         self.closed = min(self.closed, float(boxes.key[~near].min(initial=math.inf)))
         boxes = boxes.take(near)
-        if self.U < self.start:
+        if self.start > self.U:
             lo, hi = around(self.task.problem, self.U)
             np.maximum(boxes.lo, lo, out=boxes.lo)
             np.minimum(boxes.hi, hi, out=boxes.hi)
@@ -157,9 +159,7 @@ class Cover:
         lo, hi = boxes.lo[rows, axis], boxes.hi[rows, axis]
         cut = lo + 0.5 * (hi - lo)
         stuck = ~((lo < cut) & (cut < hi))
-        few = 0 if self.task.any_witness else self.effort.few
-        small = (boxes.hi - boxes.lo).max(axis=1) <= self.effort.tiny * self.start
-        done = (unstable >= 0) & ((unstable <= few) | (small & (unstable <= self.effort.most)))
+        done = (unstable >= 0) & (unstable <= self._few(boxes))
         for i in np.flatnonzero(done):
             yield from self._finish(boxes.take(slice(i, i + 1)))
         lost = stuck & ~done
@@ -173,6 +173,14 @@ class Cover:
             (kids.hi if lower_half else kids.lo)[rows, axis] = cut
             kids.key = np.maximum(kids.key, distances(self.task.problem, kids.lo, kids.hi))
             self.frontier.push(kids)
+
+    def _few(self, boxes: Boxes) -> Indices:
+        """With how many unstable neurons each box is better finished than cut."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cuts = np.log2(self.widths / (boxes.hi - boxes.lo), where=self.widths > 0, out=np.zeros_like(boxes.lo))
+        effort = self.effort
+        few = -effort.more if self.task.any_witness else effort.few
+        return np.minimum(few + np.minimum(cuts.sum(axis=1), 1e3).astype(np.intp) // effort.more, effort.most)
 
     def _finish(self, box: Boxes) -> Iterator[Event]:
         """One program for each linear piece that may meet the box."""
