@@ -1,6 +1,7 @@
 """Certificates made: the adaptive search at a fixed radius leaves its tree, and every leaf is tried on the checker.
 
-For an answer of input splitting in l_inf a box tree is made instead (prove_boxes.py): it is what the search did.
+For networks with few inputs and l_inf a box tree is tried first (prove_boxes.py): a cut of the input takes a few bytes,
+a node of the adaptive search a slope for every neuron.
 
 Any method's answer is certified this way: once the radius r is known, "nothing unsafe within r" is proved from scratch
 by the adaptive search, whose tree is small and whose leaves are plain multipliers. A geometric search would have to
@@ -29,12 +30,13 @@ from layercert.prove_boxes import Unclosed, box_tree
 from layercert.search.adaptive import adaptive
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, ROWS, build
+from layercert.search.inputs import FEW_INPUTS
 from layercert.search.task import Task
 
 #: The certified radius is this much (relative) below the bound that the search proved.
 MARGIN = 1e-6
-#: Next to a witness, a box tree larger than this is given up.
-MOST_BOXES = 200_000
+#: A box tree with more nodes than this is given up, next to a witness sooner.
+MOST_BOXES, MOST_BESIDE_WITNESS = 20_000_000, 100_000
 #: The most rounds of tightening at a leaf.
 ROUNDS = 4
 
@@ -97,11 +99,16 @@ def prove(
     witness: Vector | None,
     upper: float,
     deadline: float | None = None,
-    by_boxes: bool = False,
+    by_boxes: bool | None = None,
 ) -> Certificate:
-    """A certificate that no unsafe point is within lower*(1 - 1e-6) of x; Unproved if that fails."""
+    """A certificate that no unsafe point is within lower*(1 - 1e-6) of x; Unproved if that fails.
+
+    by_boxes: whether to try a box tree first; None leaves it to the number of inputs.
+    """
     radius = min(lower * (1.0 - MARGIN), problem.reach)
     trees: list[Tree | BoxTree] = []
+    if by_boxes is None:
+        by_boxes = problem.network.inputs <= FEW_INPUTS
     if by_boxes and math.isinf(problem.norm.p) and radius > 0:
         # without a witness nothing says that the margin is needed, and a whole domain should be covered to its ends
         full = min(lower, problem.reach) if witness is None else radius
@@ -127,7 +134,7 @@ def _box_trees(problem: Problem, radius: float, deadline: float | None, witness:
     """Box trees for all clauses; none when next to a witness they grow too large (then neurons are split)."""
     setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
     # up to a radius that was asked for there is room for bounds; up to a witness boxes must shrink to nothing
-    most = math.inf if witness is None else MOST_BOXES
+    most = MOST_BOXES if witness is None else MOST_BESIDE_WITNESS
     try:
         return [box_tree(setting, clause.C, clause.d, deadline, most) for clause in problem.clauses]
     except Unclosed as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import Matrix, Vector
 from layercert.certificate.balls import BallArithmetic
 from layercert.certificate.boxes import BAD_SPLIT, MISSING, MOST_OPEN, OPEN_LEAF, PROVED, SUPERFLUOUS, TOO_DEEP, weights
 from layercert.certificate.floats import upper_line
@@ -21,7 +21,7 @@ Sides = list[Vector]
 
 
 def walk_in_balls(
-    setting: Setting, C: Matrix, d: Vector, net: Net, lo: Vector, hi: Vector, axis: Indices, cut: Vector
+    setting: Setting, C: Matrix, d: Vector, net: Net, lo: Vector, hi: Vector, axis: Any, cut: Vector
 ) -> tuple[int, int, int]:
     """As `boxes.walk`: (verdict, node, leaves)."""
     arithmetic = _Boxes(setting, C, d, net.unit)

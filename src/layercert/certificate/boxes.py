@@ -50,7 +50,7 @@ def examine(net: Any, w: Any, lo: Any, hi: Any, side: Any, blame: Any) -> bool:
             return True
     blame[:] = 0.0
     for k in range(1, len(net.widths)):
-        for q in range(w.count[k]):
+        for q in range(w.number[k]):
             i = w.live[k, q]
             if side[k, i] == 0:
                 cost = 0.0

@@ -57,7 +57,7 @@ class Work(NamedTuple):
     """Memory, overwritten by every box. The layer index 0 stands for the inputs."""
 
     live: Any  # (L + 1, widest): neurons that are not off
-    count: Any
+    number: Any  # how many they are
     lo: Any  # (L + 1, widest), pre-activations; the box itself in row 0
     hi: Any
     su: Any
@@ -78,12 +78,13 @@ class Work(NamedTuple):
 def work(net: Net) -> Work:
     depth, widest, rows, n = len(net.widths), net.W.shape[1], len(net.d), int(net.widths[0])
     symbols = int(net.widths.sum())
-    return Work(
+    parts = [
         np.zeros((depth, widest), np.intp), np.zeros(depth, np.intp), *(np.zeros((depth, widest)) for _ in range(5)),
         np.zeros((depth, widest, n)), np.zeros((widest, symbols)), np.zeros((widest, symbols)), np.zeros((6, widest)),
         np.zeros((2, widest)), np.zeros((rows, depth, widest)), np.zeros((rows, n)), np.zeros(rows), np.zeros(n),
         np.zeros(n),
-    )  # fmt: skip
+    ]  # fmt: skip
+    return Work._make(parts)
 
 
 @njit(cache=True, fastmath=FAST)
@@ -102,10 +103,10 @@ def bound_neurons(net: Any, w: Any, lo: Any, hi: Any, side: Any) -> bool:
         w.below[j, :n] = 0.0
         w.below[j, j] = w.rad[j]
         from_centre[j], from_slip[j], from_size[j] = w.mid[j], 0.0, abs(w.mid[j]) + w.rad[j]
-    w.count[0] = n
+    w.number[0] = n
     symbols = n
     for k in range(1, len(net.widths)):
-        under, live, fresh = w.count[k - 1], 0, 0
+        under, live, fresh = w.number[k - 1], 0, 0
         for i in range(net.widths[k]):
             if side[k, i] < 0:
                 continue
@@ -148,7 +149,7 @@ def bound_neurons(net: Any, w: Any, lo: Any, hi: Any, side: Any) -> bool:
             w.live[k, live] = i
             centre[live], reach[live], slip[live] = value, total, error
             live += 1
-        w.count[k] = live
+        w.number[k] = live
         new = symbols
         for q in range(live):
             i = w.live[k, q]
@@ -179,13 +180,13 @@ def bound_rows(net: Any, w: Any, side: Any) -> None:
     for r in range(len(net.d)):
         A, B = w.A[0], w.A[1]
         total, error = net.d[r], net.d_slip[r]
-        for q in range(w.count[L]):
+        for q in range(w.number[L]):
             i = w.live[L, q]
             A[q] = net.R[r, i]
             error += net.R_slip[r, i] * (w.hi[L, i] if L > 0 else abs(w.mid[i]) + w.rad[i])
         for k in range(L, 0, -1):
-            B[: w.count[k - 1]] = 0.0
-            for q in range(w.count[k]):
+            B[: w.number[k - 1]] = 0.0
+            for q in range(w.number[k]):
                 i = w.live[k, q]
                 a = A[q]
                 w.coef[r, k, i] = abs(a)
@@ -198,7 +199,7 @@ def bound_rows(net: Any, w: Any, side: Any) -> None:
                         a = 0.0
                 if a != 0.0:
                     total += a * net.b[k - 1, i]
-                    for t in range(w.count[k - 1]):
+                    for t in range(w.number[k - 1]):
                         B[t] += a * net.W[k - 1, i, w.live[k - 1, t]]
             A, B = B, A
         for j in range(len(w.mid)):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class Workers:
                 self.model, memory, boxes.lo[part], boxes.hi[part], boxes.side[part], boxes.clause[part],
                 found.margin[part], found.axis[part], found.unstable[part], found.point[part], found.value[part],
             )  # fmt: skip
-            jobs.append(lambda args=args: examine(*args))
+            jobs.append(partial(examine, *args))
         if self._pool is None or m < 8 * len(jobs):
             for job in jobs:
                 job()

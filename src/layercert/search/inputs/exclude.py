@@ -1,4 +1,4 @@
-"""Kernels that close a box: linear bounds of a clause's rows, weights that exclude it, or a smaller box of what is left.
+"""Kernels that close a box: linear bounds of a clause's rows, weights that exclude it, or a smaller box.
 
 All rows of a clause are <= 0 at an unsafe point. Row r has the linear bound G_r.w + s_r on the box, rounding taken off,
 so for any weights mu >= 0 unsafe points satisfy sum mu_r (G_r.w + s_r) <= 0. If the left side is positive on the whole
@@ -24,13 +24,13 @@ def linear_rows(model, s, side, first, last):  # type: ignore[no-untyped-def]
     for r in range(last - first):
         X, Y = s.A[r], s.B[r]
         total, error = model.c[first + r], model.c_error[first + r]
-        for q in range(s.count[L - 1]):
+        for q in range(s.number[L - 1]):
             j = s.live[L - 1, q]
             X[q] = model.R[first + r, j]
             error += model.R_error[first + r, j] * s.hi[top + j]
         for k in range(L - 1, -1, -1):
             base = noff[k]
-            for q in range(s.count[k]):
+            for q in range(s.number[k]):
                 i = base + s.live[k, q]
                 a = X[q]
                 s.coef[r, i] = abs(a)
@@ -44,11 +44,11 @@ def linear_rows(model, s, side, first, last):  # type: ignore[no-untyped-def]
                 X[q] = a
                 total += a * (model.b[i] if k > 0 else s.z0[i])
             if k > 0:
-                combine(X, s.count[k], s.W[k], s.count[k - 1], Y)
+                combine(X, s.number[k], s.W[k], s.number[k - 1], Y)
                 X, Y = Y, X
         for j in range(n):
             s.G[r, j] = 0.0
-        for q in range(s.count[0]):
+        for q in range(s.number[0]):
             for j in range(n):
                 s.G[r, j] += X[q] * model.W0[s.live[0, q], j]
         s.s[r] = total - 1.01 * error

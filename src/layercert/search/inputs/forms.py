@@ -29,7 +29,7 @@ def spread(model, s, mid, rad, side):  # type: ignore[no-untyped-def]
                 low, high = -np.inf, np.inf
             else:
                 value, size, slip, low, high = _centre(model, s, k, i, live)
-                combine(s.W[k, live], s.count[k - 1], s.post, symbols, row)
+                combine(s.W[k, live], s.number[k - 1], s.post, symbols, row)
                 reach = 0.0
                 for j in range(symbols):
                     reach += abs(row[j])
@@ -51,7 +51,7 @@ def spread(model, s, mid, rad, side):  # type: ignore[no-untyped-def]
             s.live[k, live] = i
             s.value[live], s.reach[live], s.slip[live] = value, reach, slip
             live += 1
-        s.count[k] = live
+        s.number[k] = live
         fresh = 0
         for q in range(live):
             fresh += side[base + s.live[k, q]] == 0
@@ -82,7 +82,7 @@ def _centre(model, s, k, i, live):  # type: ignore[no-untyped-def]
     value = model.b[base + i]
     size, slip, low, high = abs(value), 0.0, value, value
     weights = s.W[k, live]
-    for q in range(s.count[k - 1]):
+    for q in range(s.number[k - 1]):
         j = s.live[k - 1, q]
         w = model.Wh[start + j]
         weights[q] = w
@@ -119,7 +119,7 @@ def combine(weights, count, rows, width, out):  # type: ignore[no-untyped-def]
 def _activate(model, s, k, symbols, fresh, side, n):  # type: ignore[no-untyped-def]
     """Forms of the live neurons' outputs; every unstable one brings a symbol of its own."""
     base, new = model.noff[k], symbols
-    for q in range(s.count[k]):
+    for q in range(s.number[k]):
         at = base + s.live[k, q]
         row, out = s.form[q], s.post[q]
         for j in range(n):

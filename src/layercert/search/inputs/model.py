@@ -65,7 +65,7 @@ class Scratch(NamedTuple):
     """Memory of one thread, overwritten by every box."""
 
     live: NDArray[np.intp]  # layers x width: the neurons that may be on
-    count: Indices  # how many they are
+    number: Indices  # how many they are
     W: NDArray[np.float64]  # weights between live neurons of neighbouring layers
     lo: Vector
     hi: Vector
@@ -101,9 +101,10 @@ def scratch(model: Model) -> Scratch:
     L, N = len(model.noff) - 1, len(model.b)
     n, rows = model.W0.shape[1], len(model.c)
     width = int(np.diff(model.noff).max())
-    return Scratch(
+    parts = [
         np.zeros((L, width), np.intp), np.zeros(L, np.intp), np.zeros((L, width, width)),
         *(np.zeros(N) for _ in range(6)), np.zeros((N, n)), np.zeros((width, n + N)), np.zeros((width, n + N)),
         *(np.zeros(width) for _ in range(6)), np.zeros((rows, width)), np.zeros((rows, width)), np.zeros((rows, N)),
         np.zeros((rows, n)), *(np.zeros(rows) for _ in range(4)), *(np.zeros(n) for _ in range(4)), np.zeros(N),
-    )  # fmt: skip
+    ]  # fmt: skip
+    return Scratch._make(parts)

@@ -26,6 +26,8 @@ from layercert.search.inputs.frontier import Frontier
 from layercert.search.inputs.model import build
 from layercert.search.task import Task
 
+#: Beyond this many inputs there are too many directions to cut.
+FEW_INPUTS = 6
 #: Boxes within this relative distance of a witness are closed.
 TOLERANCE = 1e-7
 
@@ -197,6 +199,16 @@ class Cover:
             lower = min(lower, answer.lower)
             yield from self._improve(answer.step, answer.value, clause)
         self.closed = min(self.closed, max(lower, float(box.key[0])))
+
+
+def open_neurons(problem: Problem, U: float) -> int:
+    """How many neurons may change sign in the ball of radius U: one box's worth of work (all, if bounds overflow)."""
+    lo, hi = around(problem, U)
+    neurons = problem.network.neurons
+    side = np.zeros((1, neurons), np.int8)
+    with Workers(build(problem), 1) as workers:
+        found = workers(Boxes(lo[None].copy(), hi[None].copy(), side, np.zeros(1, np.intp), np.zeros(1)))
+    return int(found.unstable[0]) if found.unstable[0] >= 0 else neurons
 
 
 def around(problem: Problem, U: float) -> tuple[Vector, Vector]:
