@@ -287,7 +287,7 @@ def _certify(progress: Progress, lower: float, time_limit: float | None) -> tupl
     problem = progress.problem
     far = min(problem.radius, problem.reach, HORIZON * (1.0 + problem.norm.value(problem.x)))
     try:
-        by_boxes = True if progress.method == "input-split" else None
+        by_boxes = progress.method == "input-split"
         return prove(problem, min(lower, far), progress.witness, progress.upper, _deadline(time_limit), by_boxes), ""
     except Unproved as error:
         return None, f"no certificate: {error}"
