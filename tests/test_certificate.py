@@ -326,7 +326,7 @@ class TestHostileFiles:
         path = tmp_path / "c.npz"
         with path.open("wb") as file:
             np.savez(file, header=np.frombuffer(header, np.uint8), x=real[1].x)
-        with pytest.raises(lc.LayerCertError, match="version 99, this program reads version 1"):
+        with pytest.raises(lc.LayerCertError, match="version 99, this program reads versions 1 and 2"):
             load_certificate(path)
 
     def test_x_and_its_hash_belong_together(self) -> None:

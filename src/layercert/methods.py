@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -9,9 +10,11 @@ from functools import partial
 from layercert.bounds.interval import interval_contains_db
 from layercert.errors import unknown
 from layercert.mip import mip
+from layercert.problem import Problem
 from layercert.search.adaptive import adaptive
 from layercert.search.events import Event
 from layercert.search.geocert import distance_priority, geocert, lipschitz_priority
+from layercert.search.inputs import FEW_INPUTS, input_split, open_neurons
 from layercert.search.layercert import layercert
 from layercert.search.parts import SeenEarly, SeenLate, always, crown_restriction, no_restriction
 from layercert.search.recursive import crown_restrict, layercert_recursive, lp_restrict
@@ -31,6 +34,7 @@ _layercert = partial(layercert, contains_db=always, restriction=no_restriction, 
 
 _METHODS = [
     Method("adaptive", adaptive, "best-first over partial phases with optimised linear bounds (the default)"),
+    Method("input-split", input_split, "boxes of inputs cut in two, for networks with few inputs"),
     Method("geocert", partial(geocert, priority_of=distance_priority), "GeoCert, l_p priority (Algorithm 1)"),
     Method("geocert-lip", partial(geocert, priority_of=lipschitz_priority), "GeoCert, Lipschitz priority"),
     Method("layercert-basic", _layercert, "LayerCert-Basic (Algorithm 2)"),
@@ -64,6 +68,26 @@ _METHODS = [
 ]
 
 METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
+
+
+#: With more neurons than this that may change sign in the ball, cutting a few inputs beats splitting neurons.
+MANY_OPEN = 25
+
+
+def choose(problem: Problem, U: float | None = None) -> str:
+    """The method that measured best for such a problem; U is the distance of a witness, if one is known.
+
+    With few inputs and l_inf, input splitting closes large balls that the adaptive search cannot, and costs the same
+    on small ones. In other norms boxes fit the ball badly, and with more inputs there are too many ways to cut
+    (PERFORMANCE.md, "Few inputs").
+    """
+    network = problem.network
+    if network.inputs > FEW_INPUTS or not math.isinf(problem.norm.p) or network.L == 0 or not problem.clauses:
+        return "adaptive"
+    reach = min(problem.radius, problem.reach, math.inf if U is None else U)
+    if math.isfinite(reach) and open_neurons(problem, reach) <= MANY_OPEN:
+        return "adaptive"
+    return "input-split"
 
 
 def method_named(name: str) -> Method:

@@ -176,7 +176,7 @@ def _search(
     problem = progress.problem
     # Looking a little beyond the radius, and never beyond a witness we hold
     task = Task(problem, progress.chain, min(problem.radius * (1.0 + MARGIN), progress.upper))
-    task.deadline = deadline
+    task.deadline, task.any_witness = deadline, stop_at_witness
     for event in method.search(task):
         if isinstance(event, Bound):
             progress.lower = max(progress.lower, event.lower)
@@ -287,6 +287,7 @@ def _certify(progress: Progress, lower: float, time_limit: float | None) -> tupl
     problem = progress.problem
     far = min(problem.radius, problem.reach, HORIZON * (1.0 + problem.norm.value(problem.x)))
     try:
-        return prove(problem, min(lower, far), progress.witness, progress.upper, _deadline(time_limit)), ""
+        by_boxes = progress.method == "input-split"
+        return prove(problem, min(lower, far), progress.witness, progress.upper, _deadline(time_limit), by_boxes), ""
     except Unproved as error:
         return None, f"no certificate: {error}"

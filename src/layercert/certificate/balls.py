@@ -25,6 +25,7 @@ class BallArithmetic:
     """Lower bounds by backward passes, in ball arithmetic."""
 
     name = f"ball arithmetic with {PRECISION} bits"
+    exact = True
 
     def __init__(self, setting: Setting) -> None:
         try:

@@ -4,6 +4,7 @@ A node stands for the unsafe points of one clause, within the radius and inside 
 the node's phases. A split's two children cover it, since a neuron is on or off (both at zero). At a node the parameters
 give a halfspace g.w + s <= 0 that holds for all these points; if it misses the ball, there are none. Otherwise the
 halfspace may tighten the bounds of the free neurons, for the node and all below it. A leaf must end without points.
+Box trees are the business of box_tree.py.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
-from layercert.certificate.claim import Certificate, Tree
+from layercert.certificate.box_tree import prove_box_tree
+from layercert.certificate.claim import BoxTree, Certificate, Tree
 from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters
+from layercert.certificate.rejected import Rejected
 from layercert.certificate.setting import Setting
-from layercert.errors import LayerCertError
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
@@ -32,6 +34,9 @@ class Arithmetic(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def exact(self) -> bool: ...
 
     def objective(
         self, C: Matrix, d: Vector, mu: Vector, bounds: Bounds, parameters: Parameters
@@ -55,10 +60,6 @@ class Report:
 
     def __str__(self) -> str:
         return self.sentence if self.ok else f"NOT PROVED: {self.reason}"
-
-
-class Rejected(LayerCertError):  # noqa: N818 - a verdict, not a mistake of the program
-    """The certificate does not prove its claim; the message says where."""
 
 
 def check(network: Network, certificate: Certificate, exact: bool = False) -> Report:
@@ -144,9 +145,13 @@ def _prove(arithmetic: Arithmetic, setting: Setting, certificate: Certificate) -
     )
     if not all(np.isfinite(T).all() for T in setting.T):
         raise Rejected("the network's values overflow on this ball")
-    arithmetic.tighten(start, None, 0.0)
+    if not all(isinstance(tree, BoxTree) for tree in certificate.trees):
+        arithmetic.tighten(start, None, 0.0)
     leaves = 0
     for (C, d, _), tree in zip(certificate.clauses, certificate.trees, strict=True):
+        if isinstance(tree, BoxTree):
+            leaves += prove_box_tree(setting, C, d, tree, arithmetic.exact)
+            continue
         _check_shape(network, tree, len(d))
         leaves += _prove_tree(arithmetic, network, start, C, d, tree)
     return leaves

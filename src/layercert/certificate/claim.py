@@ -4,6 +4,8 @@ A tree belongs to one clause. Its nodes are stored in preorder: a node splits on
 off) or is a leaf. Every node carries slopes alpha for all neurons, multipliers beta for those whose side is known and
 weights mu for the clause's rows: any values in range are sound, so they may be rounded at will. `rounds` says how often
 a node's own halfspace is used to tighten the bounds that it (and its subtree) goes on with.
+
+A box tree, for networks with few inputs, cuts the input box instead, and carries nothing but its cuts.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from numpy.typing import NDArray
 from layercert.arrays import Matrix, Vector
 from layercert.errors import InputError
 
-VERSION = 1
+#: Version 2 has box trees; files without them are written as version 1, which older programs read.
+VERSIONS = (1, 2)
 #: Files that would unpack to more than this are refused unread.
 LARGEST = 1 << 30
 
@@ -46,6 +49,18 @@ class Tree:
 
 
 @dataclass(frozen=True, eq=False)
+class BoxTree:
+    """The same by cutting inputs; nodes in preorder, the part below the cut first."""
+
+    axis: NDArray[np.int32]  # which input, -1 for a leaf
+    cut: Vector
+
+    @property
+    def leaves(self) -> int:
+        return int((self.axis < 0).sum())
+
+
+@dataclass(frozen=True, eq=False)
 class Certificate:
     """No point of the domain within `radius` of x is unsafe; the witness is one that is, at distance `upper`."""
 
@@ -58,7 +73,7 @@ class Certificate:
     radius: float
     witness: Vector | None
     upper: float
-    trees: tuple[Tree, ...]
+    trees: tuple[Tree | BoxTree, ...]
 
     @property
     def leaves(self) -> int:
@@ -74,11 +89,11 @@ class Certificate:
         for i, (C, d, _) in enumerate(self.clauses):
             arrays[f"C{i}"], arrays[f"d{i}"] = C, d
         for i, tree in enumerate(self.trees):
-            for name in _TREE:
+            for name in _BOX_TREE if isinstance(tree, BoxTree) else _TREE:
                 arrays[f"{name}{i}"] = getattr(tree, name)
         header = {
             "format": "layercert certificate",
-            "version": VERSION,
+            "version": 2 if any(isinstance(tree, BoxTree) for tree in self.trees) else 1,
             "network": self.network,
             "x_sha256": sha256(self.x),
             "p": "inf" if math.isinf(self.p) else self.p,
@@ -114,6 +129,7 @@ _DAMAGE = (
 )
 
 _TREE = ("layer", "neuron", "rounds", "alpha", "beta", "mu")
+_BOX_TREE = ("axis", "cut")
 
 
 def sha256(x: Vector) -> str:
@@ -169,21 +185,24 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
     header = json.loads(arrays["header"].tobytes().decode())
     if not isinstance(header, dict) or header.get("format") != "layercert certificate":
         raise ValueError("the header is not that of a certificate")
-    if header["version"] != VERSION:
-        raise ValueError(f"it has version {header['version']}, this program reads version {VERSION}")
+    if header["version"] not in VERSIONS:
+        raise ValueError(f"it has version {header['version']}, this program reads versions 1 and 2")
     x = _vector(arrays["x"])
     if header["x_sha256"] != sha256(x):
         raise ValueError("x does not match its hash")
     targets = header["targets"]
     clauses = []
-    trees = []
+    trees: list[Tree | BoxTree] = []
     for i, target in enumerate(targets):
         C = np.asarray(arrays[f"C{i}"], dtype=np.float64)
         d = _vector(arrays[f"d{i}"])
         if C.ndim != 2 or len(C) != len(d):
             raise ValueError(f"clause {i} has {C.shape} coefficients for {d.shape} right-hand sides")
         clauses.append((C, d, None if target is None else int(target)))
-        trees.append(Tree(*(arrays[f"{name}{i}"] for name in _TREE)))
+        if header["version"] == 2 and f"axis{i}" in arrays:
+            trees.append(BoxTree(*(arrays[f"{name}{i}"] for name in _BOX_TREE)))
+        else:
+            trees.append(Tree(*(arrays[f"{name}{i}"] for name in _TREE)))
     domain = (_vector(arrays["low"]), _vector(arrays["high"])) if "low" in arrays else None
     label = header["label"]
     return Certificate(

@@ -67,6 +67,7 @@ class FloatArithmetic:
     """Lower bounds by backward passes, rounded down."""
 
     name = "outward-rounded float64 arithmetic"
+    exact = False
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting

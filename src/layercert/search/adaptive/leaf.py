@@ -40,15 +40,17 @@ class Leaves:
             self._slack.append(2.0 * gamma(operations) * mag)
             self._growth.append(2.0 * gamma(operations) * norm.dual(grow))
 
-    def solve(self, sides: Vector, rowed: Mask, clause: Clause, cutoff: float) -> Answer:
+    def solve(
+        self, sides: Vector, rowed: Mask, clause: Clause, cutoff: float, within: Polyhedron | None = None
+    ) -> Answer:
         """The distance to the clause on the piece where every neuron is on its side (+1 or -1).
 
-        Neurons that are not `rowed` have their side all over the ball and need no row.
+        Neurons that are not `rowed` have their side all over the ball (or `within`) and need no row.
         """
         problem = self.task.problem
         network = problem.network
         G, z = network.weights[0], network.weights[0] @ problem.x + network.biases[0]
-        parts: list[Polyhedron] = []
+        parts: list[Polyhedron] = [] if within is None else [within]
         start = 0
         for k in range(network.L):
             width = network.widths[k]
@@ -71,5 +73,5 @@ class Leaves:
             float(found.lower[0]),
             float(found.value[0]),
             found.steps[0],
-            found.multipliers[0],
+            found.multipliers[0][0 if within is None else len(within) :],
         )

@@ -26,7 +26,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         yield Bound(task.U)
         return
     if problem.network.L == 0:
-        yield from _affine(task)
+        yield from affine(task)
         return
     limit = min(task.U, task.horizon)
     witness = min(problem.radius, problem.reach) > task.U  # the caller's
@@ -38,7 +38,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         if limit <= 0:
             return
     # without a witness nothing says how large the ball must be, unless a radius was asked for: let it grow
-    radius = limit if witness or limit >= problem.radius else min(limit, _first_radius(task))
+    radius = limit if witness or limit >= problem.radius else min(limit, first_radius(task))
     while True:
         ball = Ball(task, effort, recorder, radius, witness)
         if first is not None:
@@ -58,7 +58,7 @@ def _book(task: Task, events: Iterator[Event]) -> Iterator[Event]:
         yield event
 
 
-def _first_radius(task: Task) -> float:
+def first_radius(task: Task) -> float:
     """Where to start without a witness: the distance at which the linear piece of x would become unsafe."""
     problem = task.problem
     F, f0 = problem.network.linear_piece(problem.network.pattern(problem.x))
@@ -73,7 +73,7 @@ def _first_radius(task: Task) -> float:
     return radius
 
 
-def _affine(task: Task) -> Iterator[Event]:
+def affine(task: Task) -> Iterator[Event]:
     """No hidden layer: one program a clause."""
     leaves = Leaves(task)
     lower = math.inf
