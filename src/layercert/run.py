@@ -6,10 +6,8 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 
 from numpy.typing import ArrayLike
-from threadpoolctl import ThreadpoolController
 
 from layercert.arrays import Vector
 from layercert.attack import attack, settle
@@ -20,10 +18,12 @@ from layercert.network import Network
 from layercert.problem import Clause, Problem, robustness
 from layercert.programs.chain import SolverChain
 from layercert.programs.stacks import make_chain
-from layercert.prove import Unproved, prove
+from layercert.prove import prove
+from layercert.prove_neurons import Unproved
 from layercert.result import Result, Status, Verdict
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.task import HORIZON, Task
+from layercert.threads import one_thread
 from layercert.witness import harden
 
 #: Upper and lower bound this close (relative) count as the exact answer.
@@ -138,14 +138,8 @@ def _run(
     problem: Problem, method_name: str, time_limit: float | None, stack: str, watch: Watch | None, stop_at_witness: bool
 ) -> tuple[Progress, str, bool]:
     """Consume a search until it ends, the budget is spent, or the question is answered."""
-    with _one_thread().limit(limits=1, user_api="blas"):
+    with one_thread():
         return _run_alone(problem, method_name, time_limit, stack, watch, stop_at_witness)
-
-
-@cache
-def _one_thread() -> ThreadpoolController:
-    """Our matrices are small: BLAS threads would cost more than they bring, and much more on a busy machine."""
-    return ThreadpoolController()
 
 
 def _run_alone(
@@ -286,8 +280,10 @@ def _certify(progress: Progress, lower: float, time_limit: float | None) -> tupl
     """The proof of the bound reached, made by a run of its own (with the same time limit again)."""
     problem = progress.problem
     far = min(problem.radius, problem.reach, HORIZON * (1.0 + problem.norm.value(problem.x)))
+    by_boxes = progress.method == "input-split"
     try:
-        by_boxes = progress.method == "input-split"
-        return prove(problem, min(lower, far), progress.witness, progress.upper, _deadline(time_limit), by_boxes), ""
+        with one_thread():
+            proof = prove(problem, min(lower, far), progress.witness, progress.upper, _deadline(time_limit), by_boxes)
+        return proof, ""
     except Unproved as error:
         return None, f"no certificate: {error}"

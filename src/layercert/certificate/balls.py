@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
-from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters, upper_line
+from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters, lower_slopes, upper_line
 from layercert.certificate.setting import Setting
 from layercert.certificate.support import lowest_point, unfilled
 from layercert.errors import MissingPackageError
@@ -57,7 +57,7 @@ class BallArithmetic:
     def excludes(self, g: Any, s: Any) -> bool:
         return bool(s > self._fall(g, 0))
 
-    def tighten(self, bounds: Bounds, g: Any, s: Any) -> bool:
+    def tighten(self, bounds: Bounds, g: Any, s: Any, touch: list[Vector] | None = None) -> bool:
         network = self.setting.network
         for k in range(network.L):
             free = np.flatnonzero((bounds.lo[k] < 0) & (bounds.hi[k] > 0))
@@ -70,21 +70,29 @@ class BallArithmetic:
                 G, c = rows, up + [-v for v in up]
             else:
                 consts = [self.flint.arb(float(v)) for v in np.concatenate([b, -b])]
-                G, c = self._backward(rows, consts, k, bounds, None)
+                G, c = self._backward(rows, consts, k, bounds, None, touch)
             low = self._lowest(G, c, g, s)
             m = len(free)
             if not bounds.narrow(k, free, np.array(low[:m]), -np.array(low[m:])):
                 return False
         return True
 
-    def _backward(self, A: Any, c: list[Any], depth: int, bounds: Bounds, parameters: Parameters | None) -> Any:
+    def _backward(
+        self,
+        A: Any,
+        c: list[Any],
+        depth: int,
+        bounds: Bounds,
+        parameters: Parameters | None,
+        touch: list[Vector] | None = None,
+    ) -> Any:
         for k in range(depth - 1, -1, -1):
             lo, hi, side = bounds.lo[k], bounds.hi[k], bounds.side(k)
             on, off = bounds.on(k), bounds.off(k)
             unstable = ~on & ~off
             su, iu = upper_line(lo, hi, unstable)
             self._check_lines(lo, hi, su, iu, unstable)
-            alpha = (hi > -lo).astype(np.float64) if parameters is None else parameters.alpha[k]
+            alpha = lower_slopes(k, lo, hi, parameters, touch)
             beta = np.zeros_like(lo) if parameters is None else parameters.beta[k]
             S = self.flint.arb_mat(A.nrows(), A.ncols())
             for i in range(A.nrows()):

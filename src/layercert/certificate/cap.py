@@ -17,10 +17,10 @@ FAST = {"reassoc", "contract", "nsz"}
 #: Evaluations of the concave function for each row.
 ROUNDS = 6
 #: Steps towards the best split.
-SPLITS = 4
+SPLITS = 3
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def lowest_on_cap(G: Any, g: Any, s: float, r: float, q: float, down: Any, up: Any) -> Any:
     """A lower bound, rounded down, of each row of G on the cap, and the multiplier that gave it.
 
@@ -31,17 +31,18 @@ def lowest_on_cap(G: Any, g: Any, s: float, r: float, q: float, down: Any, up: A
     low, best_lam = np.empty(m), np.zeros(m)
     g_size = 0.0
     if capped:
-        _, _, _, g_size = _evaluate(g, g, 0.0, 0.0, r, q, down, up)
+        g_size = _length(g, q)
     grow = 1.0 + 2.3e-16 * (2 * n + 64)
     for i in range(m):
-        value, drop, slope, size = _evaluate(G[i], g, 0.0, s, r, q, down, up)
+        value, drop, slope = _evaluate(G[i], g, 0.0, s, r, q, down, up)
+        size = _length(G[i], q)
         best = -drop * grow
         if capped and slope > 0.0 and g_size > 0.0 and size > 0.0:
             left, left_value, left_slope = 0.0, value, slope
             right, right_value, right_slope = -1.0, 0.0, 0.0
             lam = 0.5 * size / g_size
             for _ in range(ROUNDS):
-                value, drop, slope, _ = _evaluate(G[i], g, lam, s, r, q, down, up)
+                value, drop, slope = _evaluate(G[i], g, lam, s, r, q, down, up)
                 # the entries of h + lam g are rounded, whatever cancels
                 slip = 4.6e-16 * (r * (size + lam * g_size) + lam * abs(s)) * grow
                 proved = lam * s - drop * grow - slip
@@ -67,11 +68,10 @@ def lowest_on_cap(G: Any, g: Any, s: float, r: float, q: float, down: Any, up: A
     return low, best_lam
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _evaluate(h: Any, g: Any, lam: float, s: float, r: float, q: float, down: Any, up: Any) -> Any:
-    """For t = h + lam g: lam s - fall(t) (for guidance), fall(t), the slope in lam, and ||h||_q."""
+    """For t = h + lam g: lam s - fall(t) (for guidance), fall(t) and the slope in lam."""
     drop, slope = _box_alone(h, g, lam, down, up)
-    size = _length(h, q)
     if q > 1.0:
         mu = np.inf  # everything against the ball
         low, high = 0.0, _largest(h, g, lam, down, up)
@@ -87,10 +87,10 @@ def _evaluate(h: Any, g: Any, lam: float, s: float, r: float, q: float, down: An
                 elif step > 0:
                     high = mu
                 mu = 0.5 * (low + high)
-    return lam * s - drop, drop, s - slope, size
+    return lam * s - drop, drop, s - slope
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _box_alone(h: Any, g: Any, lam: float, down: Any, up: Any) -> Any:
     """sum_j |t_j| room_j and its slope; exact for l_inf."""
     capped = len(g) > 0
@@ -104,7 +104,7 @@ def _box_alone(h: Any, g: Any, lam: float, down: Any, up: Any) -> Any:
     return drop, slope
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _split(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any, up: Any) -> Any:
     """r ||t1||_q + t2.room for t1_j = min(|t_j|, mu room_j^(p-1)) (p = 1: mu), its slope, ||t1||_q, filled rooms."""
     capped = len(g) > 0
@@ -141,7 +141,7 @@ def _split(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any,
     return r * length + over, r * inner / max(length, 1e-300) ** (q - 1.0), length, filled
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _largest(h: Any, g: Any, lam: float, down: Any, up: Any) -> float:
     """The largest |t_j| of the coordinates that can move."""
     capped = len(g) > 0
@@ -153,7 +153,7 @@ def _largest(h: Any, g: Any, lam: float, down: Any, up: Any) -> float:
     return top
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _length(h: Any, q: float) -> float:
     """||h||_q."""
     total = 0.0

@@ -1,9 +1,10 @@
 """The checker: validates a certificate's trees and re-proves every leaf. It imports neither search nor solver.
 
 A node stands for the unsafe points of one clause, within the radius and inside the domain, whose split neurons have
-the node's phases. A split's two children cover it, since a neuron is on or off (both at zero). At a node the parameters
-give a halfspace g.w + s <= 0 that holds for all these points; if it misses the ball, there are none. Otherwise the
-halfspace may tighten the bounds of the free neurons, for the node and all below it. A leaf must end without points.
+the node's phases. A split's two children cover it, since a neuron is on or off (both at zero), and a node that goes on
+has one child for the same points. At a node the parameters give a halfspace g.w + s <= 0 that holds for all these
+points; if it misses the ball, there are none. Otherwise the halfspace may tighten the bounds of the free neurons, for
+the node and all below it. A leaf must end without points.
 Box trees are the business of box_tree.py.
 """
 
@@ -17,13 +18,14 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.certificate.box_tree import prove_box_tree
-from layercert.certificate.claim import BoxTree, Certificate, Tree
+from layercert.certificate.claim import GO_ON, BoxTree, Certificate, Tree
 from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters
 from layercert.certificate.rejected import Rejected
 from layercert.certificate.setting import Setting
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
+from layercert.threads import one_thread
 
 #: More rounds of tightening than this are not useful; a file that asks for them is refused.
 MOST_ROUNDS = 8
@@ -44,7 +46,7 @@ class Arithmetic(Protocol):
 
     def excludes(self, g: Any, s: Any) -> bool: ...
 
-    def tighten(self, bounds: Bounds, g: Any, s: Any) -> bool: ...
+    def tighten(self, bounds: Bounds, g: Any, s: Any, touch: list[Vector] | None = None) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def check(network: Network, certificate: Certificate, exact: bool = False) -> Re
         arithmetic = _arithmetic(setting, exact)
         leaves = 0
         if certificate.radius > 0:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), one_thread():
                 leaves = _prove(arithmetic, setting, certificate)
         if certificate.witness is not None:
             _check_witness(problem, certificate)
@@ -159,11 +161,14 @@ def _prove(arithmetic: Arithmetic, setting: Setting, certificate: Certificate) -
 
 def _check_shape(network: Network, tree: Tree, rows: int) -> None:
     nodes = len(tree.layer) if tree.layer.ndim == 1 else 0
-    columns = {"neuron": (), "rounds": (), "alpha": (network.neurons,), "beta": (network.neurons,), "mu": (rows,)}
+    n = network.neurons
+    columns = {"neuron": (), "rounds": (), "alpha": (n,), "beta": (n,), "mu": (rows,), "touch": ((n + 7) // 8,)}
     if nodes == 0 or any(getattr(tree, name).shape != (nodes, *rest) for name, rest in columns.items()):
         raise Rejected("a tree's arrays do not fit each other or the network")
     if any(array.dtype.kind not in "iu" for array in (tree.layer, tree.neuron, tree.rounds)):
         raise Rejected("splits must be whole numbers")
+    if tree.touch.dtype != np.uint8:
+        raise Rejected("the lower lines must be bits, eight to a byte")
     if any(array.dtype.kind != "f" for array in (tree.alpha, tree.beta, tree.mu)):
         raise Rejected("multipliers must be floating-point numbers")
     if not ((tree.alpha >= 0) & (tree.alpha <= 1)).all():
@@ -190,6 +195,9 @@ def _prove_tree(arithmetic: Arithmetic, network: Network, start: Bounds, C: Matr
             if bounds is not None:
                 raise Rejected(f"leaf {node} is not proved: unsafe points are not excluded there")
             leaves += 1
+            continue
+        if layer == GO_ON:
+            stack.append(bounds)
             continue
         if not 1 <= layer <= network.L or not 0 <= neuron < network.widths[layer - 1]:
             raise Rejected(f"node {node} splits neuron {neuron} of layer {layer}, which does not exist")
@@ -218,7 +226,8 @@ def _is_empty(
     arithmetic: Arithmetic, ends: Indices, bounds: Bounds, C: Matrix, d: Vector, tree: Tree, node: int
 ) -> bool:
     """Does the node's own halfspace exclude it, perhaps after tightening? Tightened bounds stay in `bounds`."""
-    parameters = Parameters(by_layer(tree.alpha[node], ends), by_layer(tree.beta[node], ends))
+    touch = np.unpackbits(tree.touch[node], count=int(ends[-1]))
+    parameters = Parameters(*(by_layer(values, ends) for values in (tree.alpha[node], tree.beta[node], touch)))
     mu = tree.mu[node].astype(np.float64)
     rounds = int(tree.rounds[node])
     if rounds == 0 and tree.layer[node] != 0:
@@ -237,7 +246,7 @@ def rounds_to_empty(
         g, s = arithmetic.objective(C, d, mu, bounds, parameters)
         if arithmetic.excludes(g, s):
             return used
-        if used < most and not arithmetic.tighten(bounds, g, s):
+        if used < most and not arithmetic.tighten(bounds, g, s, parameters.touch):
             return used + 1
     return None
 

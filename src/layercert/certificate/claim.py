@@ -1,9 +1,10 @@
 """What a certificate says: a claim, the trees that prove it, and the file they are kept in (docs/certificates.md).
 
 A tree belongs to one clause. Its nodes are stored in preorder: a node splits one neuron (first subtree: on, second:
-off) or is a leaf. Every node carries slopes alpha for all neurons, multipliers beta for those whose side is known and
-weights mu for the clause's rows: any values in range are sound, so they may be rounded at will. `rounds` says how often
-a node's own halfspace is used to tighten the bounds that it (and its subtree) goes on with.
+off), goes on with better parameters (one subtree, for the same points) or is a leaf. Every node carries slopes alpha
+for all neurons, multipliers beta for those whose side is known and weights mu for the clause's rows: any values in
+range are sound, so they may be rounded at will. `rounds` says how often a node's own halfspace is used to tighten the
+bounds that it (and its subtree) goes on with; the lower lines of these passes are z (bit 1) or 0 (bit 0 of `touch`).
 
 A box tree, for networks with few inputs, cuts the input box instead, and carries nothing but its cuts.
 """
@@ -26,8 +27,9 @@ from numpy.typing import NDArray
 from layercert.arrays import Matrix, Vector
 from layercert.errors import InputError
 
-#: Version 2 has box trees; files without them are written as version 1, which older programs read.
-VERSIONS = (1, 2)
+VERSION = 1
+#: `layer` of a node that splits nothing and goes on with other parameters.
+GO_ON = -1
 #: Files that would unpack to more than this are refused unread.
 LARGEST = 1 << 30
 
@@ -36,12 +38,13 @@ LARGEST = 1 << 30
 class Tree:
     """The proof that one clause holds nowhere within the radius; nodes in preorder."""
 
-    layer: NDArray[np.int32]  # 1..L for a split, 0 for a leaf
+    layer: NDArray[np.int32]  # 1..L for a split, 0 for a leaf, GO_ON for one subtree
     neuron: NDArray[np.int32]
     rounds: NDArray[np.int32]
     alpha: NDArray[np.floating[Any]]  # nodes x neurons
     beta: NDArray[np.floating[Any]]  # nodes x neurons
     mu: NDArray[np.floating[Any]]  # nodes x rows of the clause
+    touch: NDArray[np.uint8]  # nodes x neurons, eight bits a byte
 
     @property
     def leaves(self) -> int:
@@ -93,7 +96,7 @@ class Certificate:
                 arrays[f"{name}{i}"] = getattr(tree, name)
         header = {
             "format": "layercert certificate",
-            "version": 2 if any(isinstance(tree, BoxTree) for tree in self.trees) else 1,
+            "version": VERSION,
             "network": self.network,
             "x_sha256": sha256(self.x),
             "p": "inf" if math.isinf(self.p) else self.p,
@@ -128,7 +131,7 @@ _DAMAGE = (
     AttributeError,
 )
 
-_TREE = ("layer", "neuron", "rounds", "alpha", "beta", "mu")
+_TREE = ("layer", "neuron", "rounds", "alpha", "beta", "mu", "touch")
 _BOX_TREE = ("axis", "cut")
 
 
@@ -185,8 +188,8 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
     header = json.loads(arrays["header"].tobytes().decode())
     if not isinstance(header, dict) or header.get("format") != "layercert certificate":
         raise ValueError("the header is not that of a certificate")
-    if header["version"] not in VERSIONS:
-        raise ValueError(f"it has version {header['version']}, this program reads versions 1 and 2")
+    if header["version"] != VERSION:
+        raise ValueError(f"it has version {header['version']}, this program reads version {VERSION}")
     x = _vector(arrays["x"])
     if header["x_sha256"] != sha256(x):
         raise ValueError("x does not match its hash")
@@ -199,7 +202,7 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
         if C.ndim != 2 or len(C) != len(d):
             raise ValueError(f"clause {i} has {C.shape} coefficients for {d.shape} right-hand sides")
         clauses.append((C, d, None if target is None else int(target)))
-        if header["version"] == 2 and f"axis{i}" in arrays:
+        if f"axis{i}" in arrays:
             trees.append(BoxTree(*(arrays[f"{name}{i}"] for name in _BOX_TREE)))
         else:
             trees.append(Tree(*(arrays[f"{name}{i}"] for name in _TREE)))

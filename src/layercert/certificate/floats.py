@@ -48,10 +48,11 @@ class Bounds:
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """alpha and beta of one node, a list over the layers."""
+    """alpha and beta of one node, a list over the layers; `touch` are the lower slopes while bounds are tightened."""
 
     alpha: list[Vector]
     beta: list[Vector]
+    touch: list[Vector]
 
 
 def upper_line(lo: Vector, hi: Vector, unstable: Mask) -> tuple[Vector, Vector]:
@@ -61,6 +62,13 @@ def upper_line(lo: Vector, hi: Vector, unstable: Mask) -> tuple[Vector, Vector]:
     # the last term is for bounds so small that their products underflow
     iu = np.where(unstable, np.maximum(-su * lo, (1.0 - su) * hi) * (1.0 + 1e-15) + 1e-300, 0.0)
     return su, iu
+
+
+def lower_slopes(k: int, lo: Vector, hi: Vector, parameters: Parameters | None, touch: list[Vector] | None) -> Vector:
+    """Slopes of the lower lines in layer k: the node's own, or those to tighten with, or CROWN's."""
+    if parameters is not None:
+        return parameters.alpha[k]
+    return touch[k] if touch is not None else (hi > -lo).astype(np.float64)
 
 
 class FloatArithmetic:
@@ -73,11 +81,18 @@ class FloatArithmetic:
         self.setting = setting
 
     def backward(
-        self, A: Matrix, c: Vector, error: Vector, depth: int, bounds: Bounds, parameters: Parameters | None
+        self,
+        A: Matrix,
+        c: Vector,
+        error: Vector,
+        depth: int,
+        bounds: Bounds,
+        parameters: Parameters | None,
+        touch: list[Vector] | None = None,
     ) -> tuple[Matrix, Vector]:
         """G, s with G w + s <= A x^depth + c on the node; `error` is what the given rows are wrong by.
 
-        Without parameters: CROWN's slopes and no multipliers. depth counts layers from 1.
+        Without parameters: the slopes of `touch`, or CROWN's, and no multipliers. depth counts layers from 1.
         """
         setting = self.setting
         network = setting.network
@@ -86,7 +101,7 @@ class FloatArithmetic:
             on, off = bounds.on(k), bounds.off(k)
             unstable = ~on & ~off
             su, iu = upper_line(lo, hi, unstable)
-            alpha = (hi > -lo).astype(np.float64) if parameters is None else parameters.alpha[k]
+            alpha = lower_slopes(k, lo, hi, parameters, touch)
             up, down = np.maximum(A, 0.0), np.minimum(A, 0.0)
             S = np.where(unstable, up * alpha + down * su, np.where(on, A, 0.0))
             weight = np.abs(A)
@@ -121,7 +136,7 @@ class FloatArithmetic:
         """Is g.w + s > 0 on the whole ball and box?"""
         return s > float(fall(self.setting, g[None])[0])
 
-    def tighten(self, bounds: Bounds, g: Vector | None, s: float) -> bool:
+    def tighten(self, bounds: Bounds, g: Vector | None, s: float, touch: list[Vector] | None = None) -> bool:
         """Bounds of the unstable neurons on the cap g.w + s <= 0 of the ball; False when the node turns out empty."""
         network, setting = self.setting.network, self.setting
         for k in range(network.L):
@@ -135,7 +150,7 @@ class FloatArithmetic:
                 c = c - np.concatenate([error, error])
             else:
                 rows, consts = np.concatenate([W, -W]), np.concatenate([b, -b])
-                G, c = self.backward(rows, consts, setting.noise * np.abs(consts), k, bounds, None)
+                G, c = self.backward(rows, consts, setting.noise * np.abs(consts), k, bounds, None, touch)
             low = c + self.lowest(G, g, s)[0]
             low = low - gamma(4) * np.abs(low)
             m = len(free)

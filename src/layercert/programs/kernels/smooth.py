@@ -144,9 +144,11 @@ def choose_free(
     while count < held + newcomers:
         best = -1
         for i in range(len(lam)):
-            if i != e and lam[i] <= 0.0 and y[i] < last and (best < 0 or y[i] > y[best]):
+            # a row that is mostly noise has a wide margin: it may lie far out and not be violated at all
+            violated = y[i] > SHARE * (ask.slack[i] + ask.growth[i] * length)
+            if violated and i != e and lam[i] <= 0.0 and y[i] < last and (best < 0 or y[i] > y[best]):
                 best = i
-        if best < 0 or y[best] <= SHARE * (ask.slack[best] + ask.growth[best] * length):
+        if best < 0:
             break
         last = y[best]
         free[count] = best
