@@ -9,6 +9,7 @@ from functools import partial
 from layercert.bounds.interval import interval_contains_db
 from layercert.errors import unknown
 from layercert.mip import mip
+from layercert.network import Network
 from layercert.search.adaptive import adaptive
 from layercert.search.events import Event
 from layercert.search.geocert import distance_priority, geocert, lipschitz_priority
@@ -70,3 +71,12 @@ def method_named(name: str) -> Method:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     return METHODS[name]
+
+
+#: Networks with at most this many inputs are searched by splitting the input box, where that method exists.
+FEW_INPUTS = 10
+
+
+def default_method(network: Network) -> str:
+    """The method for a property over an input box, when the user names none."""
+    return "input-split" if network.inputs <= FEW_INPUTS and "input-split" in METHODS else "adaptive"
