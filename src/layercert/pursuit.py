@@ -1,4 +1,4 @@
-"""One search driven from outside: budgets, pauses, verified witnesses; behind `measure`, `verify` and property files."""
+"""One search driven from outside: budgets, pauses, verified witnesses. `measure`, `verify` and properties use it."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _run(case: Case, network: Network, w: list[Fraction], grid: Grid) -> Counter
 
 
 def _deeper(problem: Problem, v: Vector) -> Iterator[Vector]:
-    """v, then points with more and more slack: towards the box's corner that lowers the worst row, as far as it does."""
+    """v, then points with more and more slack: towards the corner of the box that lowers the worst row."""
     yield v
     assert problem.domain is not None
     low, high = problem.domain

@@ -1,4 +1,4 @@
-"""A case of a property as a distance problem: its box as the domain, its regions as clauses, everything rounded outward.
+"""A case of a property as a distance problem: its box as the domain, its regions as clauses, all rounded outward.
 
 The problem's unsafe set contains the case's, so "nothing unsafe in the domain" proves the case empty. Strict
 inequalities are closed here for the same reason. Whether a point is a true counterexample is decided elsewhere, in
@@ -54,13 +54,13 @@ def problem_of(case: Case, network: Network, shrink: float = 0.0) -> Problem:
     sizes = _output_sizes(network, np.maximum(np.abs(low), np.abs(high)))
     clauses = []
     for region in case.regions:
-        C, d = _clause(region, sizes)
+        C, d = clause_of(region, sizes)
         clauses.append(Clause(C, d - shrink * (1.0 + np.abs(d))))
     whole = Problem(network, x, tuple(clauses), Norm(math.inf), domain=(low, high))
     return whole.within(whole.reach)
 
 
-def _clause(region: tuple[Row, ...], sizes: Vector) -> tuple[Vector, Vector]:
+def clause_of(region: tuple[Row, ...], sizes: Vector) -> tuple[Vector, Vector]:
     """Rows C f <= d that contain the region's; one row of zeros, always true, for a region without rows."""
     C, d = np.zeros((max(len(region), 1), len(sizes))), np.zeros(max(len(region), 1))
     for i, row in enumerate(region):
@@ -75,7 +75,7 @@ def _fill(row: Row, out: Vector, sizes: Vector) -> float:
     """Write the coefficients and return the right-hand side, rounded up.
 
     The row is scaled to whole numbers first, then by a power of two: decimals such as 0.1 become exact. Where they do
-    not (more than 53 bits), the bound is enlarged by what the rounded coefficients may be wrong by, as |f_j| <= sizes_j.
+    not (more than 53 bits), the bound is enlarged by what the rounded coefficients may be wrong by: |f_j| <= sizes_j.
     """
     whole = math.lcm(*(c.denominator for _, c in row.coefficients))
     common = math.gcd(*(int(c * whole) for _, c in row.coefficients))
