@@ -1,6 +1,6 @@
 """Run all instances of a benchmark and compare the answers with what is expected.
 
-    python vnncomp/run_all.py INSTANCES.csv --root DIR --out results.csv --expected expected.csv --time-limit 60 --jobs 2
+    python vnncomp/run_all.py INSTANCES.csv --root DIR --out results.csv --expected expected.csv --jobs 2
 
 INSTANCES.csv has the competition's rows onnx,vnnlib,timeout, with paths below --root. Every instance runs through
 run_instance.sh in a process group of its own that is killed when it overstays. results.csv gets a row as soon as an

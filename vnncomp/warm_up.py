@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from layercert.methods import default_method
@@ -12,7 +14,7 @@ from layercert.spec.verify import verify_spec
 rng = np.random.default_rng(0)
 for inputs in (2, 20):
     sizes = [inputs, 8, 8, 2]
-    weights = [rng.normal(size=(m, n)).astype(np.float32) for n, m in zip(sizes[:-1], sizes[1:], strict=True)]
+    weights = [rng.normal(size=(m, n)).astype(np.float32) for n, m in pairwise(sizes)]
     network = Network.from_arrays(weights, [np.zeros(m) for m in sizes[1:]])
     lines = [f"(declare-const X_{i} Real)" for i in range(inputs)] + [f"(declare-const Y_{j} Real)" for j in range(2)]
     lines += [f"(assert (<= X_{i} 1))(assert (>= X_{i} -1))" for i in range(inputs)]

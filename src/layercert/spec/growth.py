@@ -32,6 +32,8 @@ from layercert.spec.rounding import float_above, float_below
 
 #: With fewer bits than this for the half widths, the box would no longer be the property's.
 FEWEST_BITS = 8
+#: A growth of a billionth of the half widths is nothing: the centre itself is rounded.
+NOTHING = 1e-9
 #: Later cases are searched this much (relative) beyond the best bound so far, to cover the rounding of s.
 BEYOND = 1e-5
 
@@ -94,7 +96,7 @@ def measure_spec(
         best = replace(best, lower=min(best.lower, lower))
         notes += [note] if note and note not in notes else []
     lower = min(best.lower, best.upper)
-    if best.upper - lower <= EXACT * best.upper and math.isfinite(best.upper):
+    if math.isfinite(best.upper) and best.upper - lower <= max(EXACT * best.upper, NOTHING):
         status = Status.EXACT
     else:
         status = Status.ROBUST if math.isinf(best.upper) and not notes else Status.UNDECIDED
