@@ -176,6 +176,8 @@ class _Hunt:
             self.answer = Answer.UNKNOWN if self.shrunk else Answer.UNSAT
             if self.shrunk:
                 self.note = "the unsafe set is touched within rounding only: no point is unsafe by 1e-6 or more"
+        elif progress.unsettled is not None and not self.shrunk:
+            self.shrunk = True  # unsafe up to rounding: points that are so beyond doubt decide
         else:
             self.answer, self.note = Answer.UNKNOWN, pursuit.note or "the search ended without an answer"
 
