@@ -182,3 +182,23 @@ class TestErrors:
         (tmp_path / "c.vnnlib.gz").write_bytes(b"no gzip")
         with pytest.raises(SpecError, match="cannot be read"):
             lc.load_spec(tmp_path / "c.vnnlib.gz")
+
+
+PIECES = [*"()[],;-* \n\x00é", '"', "assert", "and", "or", "<=", "==", "X_0", "Y_0", "X[0,0]", "1e5", "0.1", "<2.0>"]
+PIECES += ["vnnlib-version", "declare-network", "declare-const", "Real"]
+
+
+@examples(150, 1000)
+@given(seeds)
+def test_damaged_files_are_errors_never_crashes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    text = random_property(seed).text(int(rng.integers(1, 3)))
+    for _ in range(int(rng.integers(1, 6))):
+        at, length = int(rng.integers(len(text) + 1)), int(rng.integers(0, 8))
+        text = text[:at] + str(rng.choice(PIECES)) * int(rng.integers(0, 3)) + text[at + length :]
+    try:
+        spec = parse_spec(text)
+    except SpecError as error:
+        assert str(error)
+    else:
+        assert all(side.low is not None and side.high is not None for case in spec.cases for side in case.box)
