@@ -19,6 +19,7 @@ from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem
 from layercert.result import Status
+from layercert.spec import growth as growth_module
 from layercert.spec import verify as verify_module
 from layercert.spec.cases import Case, Row, Spec
 from layercert.spec.counterexample import Grid, holds_exactly
@@ -362,6 +363,23 @@ class TestGrowth:
         growth = lc.measure_spec(LINE, parse_spec(text))
         assert (growth.case, growth.upper) == (0, pytest.approx(3.0, rel=1e-6))  # the second: (0.5 - 0.35) / 0.05 = 3
         assert growth.lower == pytest.approx(3.0, rel=1e-5)
+
+    @pytest.mark.parametrize("known", [math.inf, 40.0])
+    def test_a_search_that_ends_early_is_followed_by_single_factors(
+        self, known: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def early(problem: Problem, *_: object, **__: object) -> lc.Result:
+            # undecided after its half of the time: nothing proved, perhaps a witness far away
+            witness = None if math.isinf(known) else problem.x + known
+            return lc.Result(Status.UNDECIDED, 0.0, known, witness, None, None, "linf", math.inf, "adaptive", 0, 1.0)
+
+        monkeypatch.setattr(growth_module, "closest", early)
+        spec = parse_spec(simple_text([("0.1", "0.3")], 2, "(>= Y_1 Y_0)"))
+        growth = lc.measure_spec(LINE, spec, time_limit=30)
+        assert growth.seconds < 25  # it stops once the bounds are close
+        assert 2.8 < growth.lower <= 3.0 + 1e-6
+        assert 3.0 - 1e-6 <= growth.upper < 3.2
+        assert growth.lower > 1 and "the property holds with this much room" in str(growth)
 
     def test_nothing_unsafe_anywhere(self) -> None:
         growth = lc.measure_spec(LINE, parse_spec(simple_text([("0", "1")], 2, "(<= Y_1 -1)")))
