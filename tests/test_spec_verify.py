@@ -23,6 +23,7 @@ from layercert.spec import growth as growth_module
 from layercert.spec import verify as verify_module
 from layercert.spec.cases import Case, Row, Spec
 from layercert.spec.counterexample import Grid, holds_exactly
+from layercert.spec.falsify import falsify
 from layercert.spec.problems import problem_of
 from layercert.spec.read import parse_spec
 from layercert.spec.rounding import decimal_text, float32_above, float32_below, float_above, float_below
@@ -109,6 +110,43 @@ class TestBruteForce:
         assert (growth.upper > 1) == (lc.verify_spec(network, spec).answer == "unsat") or abs(truth - 1) < 1e-5
 
 
+@pytest.fixture(params=["samples first", "search only"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answers whether or not the quick look for counterexamples comes first."""
+    if request.param == "search only":
+        monkeypatch.setattr(verify_module, "falsify", lambda problem: None)
+
+
+class TestFalsify:
+    @examples(20, 80)
+    @given(seeds)
+    def test_what_is_found_is_unsafe_and_in_the_box(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        network = float32_network(seed, inputs=3, outputs=2)
+        rows = f"(and (>= Y_0 {rng.normal():.3f}) (<= Y_1 {rng.normal():.3f}))"
+        (case,) = parse_spec(simple_text([("-1", "1"), ("0", "0"), ("-2", "0.5")], 2, rows)).cases
+        problem = problem_of(case, network)
+        point = falsify(problem)
+        if point is None:
+            return
+        assert problem.domain is not None
+        assert ((problem.domain[0] <= point) & (point <= problem.domain[1])).all()
+        assert problem.margin(point) <= 0
+
+    def test_descent_reaches_what_samples_miss(self) -> None:
+        # y = sum of |x_i| over 12 inputs is below 0.5 in a billionth of the box [-1, 1]^12
+        n = 12
+        eye = np.eye(n)
+        network = Network.from_arrays([np.vstack([eye, -eye]), np.ones((1, 2 * n))], [np.zeros(2 * n), [0.0]])
+        (case,) = parse_spec(simple_text([("-1", "1")] * n, 1, "(<= Y_0 0.5)")).cases
+        problem = problem_of(case, network)
+        samples = np.random.default_rng(1).uniform(-1, 1, (20_000, n))
+        assert (network(samples) > 0.5).all()
+        point = falsify(problem)
+        assert point is not None and problem.margin(point) <= 0
+
+
+@pytest.mark.usefixtures("either_way")
 class TestStrictness:
     def test_the_edge_counts_when_the_inequality_is_not_strict(self) -> None:
         assert ask(LINE, [("0", "0.5")], "(>= Y_1 Y_0)").answer == "sat"

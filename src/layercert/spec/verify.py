@@ -16,11 +16,13 @@ from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
 from layercert.methods import default_method, method_named
 from layercert.network import Network
+from layercert.problem import Problem
 from layercert.prove import Unproved, prove
 from layercert.pursuit import Pursuit
 from layercert.run import deadline_of
 from layercert.spec.cases import Case, Spec
 from layercert.spec.counterexample import Counterexample, Grid, realise
+from layercert.spec.falsify import falsify
 from layercert.spec.problems import check_fit, problem_of
 
 #: Seconds of the first slice of a case, when there are several.
@@ -152,12 +154,24 @@ class _Hunt:
         while self.answer is None:
             if self._pursuit is None:
                 problem = problem_of(self.case, self.network, SHRINK if self.shrunk else 0.0)
+                if not self.shrunk and self._quickly(problem):
+                    return
                 self._pursuit = Pursuit(problem, self.method, self.stack, None, True, self.deadline)
             if not self._pursuit.advance(until):
                 return
             pursuit, self._pursuit = self._pursuit, None  # a finished search holds much memory
             self.programs += pursuit.progress.chain.programs
             self._judge(pursuit)
+
+    def _quickly(self, problem: Problem) -> bool:
+        """Is there a counterexample that needs no search?"""
+        v = falsify(problem)
+        self.found = None if v is None else realise(self.case, problem, v, Grid(self.case))
+        if self.found is not None and self.found.runtime_agrees is not False:
+            self.answer = Answer.SAT
+        else:
+            self.found = None
+        return self.answer is not None
 
     def _judge(self, pursuit: Pursuit) -> None:
         progress = pursuit.progress
