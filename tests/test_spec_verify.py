@@ -114,7 +114,7 @@ class TestBruteForce:
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same answers whether or not the quick look for counterexamples comes first."""
     if request.param == "search only":
-        monkeypatch.setattr(verify_module, "falsify", lambda problem: None)
+        monkeypatch.setattr(verify_module, "falsify", lambda problem, share: None)
 
 
 class TestFalsify:

@@ -21,12 +21,15 @@ STEPS = 40
 FIRST_STEP = 0.25
 
 
-def falsify(problem: Problem, seed: int = 0) -> Vector | None:
-    """The most unsafe point found in the problem's box, None when all were safe (in float64)."""
+def falsify(problem: Problem, share: float = 1.0, seed: int = 0) -> Vector | None:
+    """The most unsafe point found in the problem's box, None when all were safe (in float64).
+
+    `share` is this problem's part of the budget, where there are many.
+    """
     assert problem.domain is not None
     low, high = problem.domain
     network, rng = problem.network, np.random.default_rng(seed)
-    count = int(np.clip(BUDGET / sum(W.size for W in network.weights), STARTS, MOST_SAMPLES))
+    count = int(np.clip(share * BUDGET / sum(W.size for W in network.weights), STARTS, MOST_SAMPLES))
     X = low + (high - low) * rng.random((count, network.inputs))
     corners = rng.random((count // 2, network.inputs)) < 0.5  # unsafe points are often there
     X[: count // 2] = np.where(corners, low, high)

@@ -99,7 +99,8 @@ def verify_spec(
     check_fit(spec, network)
     name = default_method(network) if method is None else method_named(method).name
     started, deadline = time.monotonic(), deadline_of(time_limit)
-    hunts = [_Hunt(case, network, name, stack, deadline) for case in spec.cases]
+    share = 1.0 / max(len(spec.cases), 1)
+    hunts = [_Hunt(case, network, name, stack, deadline, share) for case in spec.cases]
     timeout = _go_round(hunts, deadline)
     found = next((h.found for h in hunts if h.found is not None), None)
     closed = sum(h.answer is Answer.UNSAT for h in hunts)
@@ -140,8 +141,11 @@ def _go_round(hunts: list[_Hunt], deadline: float | None) -> bool:
 class _Hunt:
     """One case: a pausable search, and what it has come to."""
 
-    def __init__(self, case: Case, network: Network, method: str, stack: str, deadline: float | None) -> None:
+    def __init__(
+        self, case: Case, network: Network, method: str, stack: str, deadline: float | None, share: float
+    ) -> None:
         self.case, self.network, self.method, self.stack, self.deadline = case, network, method, stack, deadline
+        self.share = share  # of the effort for the quick look
         self.answer: Answer | None = None
         self.found: Counterexample | None = None
         self.note = ""
@@ -165,7 +169,7 @@ class _Hunt:
 
     def _quickly(self, problem: Problem) -> bool:
         """Is there a counterexample that needs no search?"""
-        v = falsify(problem)
+        v = falsify(problem, self.share)
         self.found = None if v is None else realise(self.case, problem, v, Grid(self.case))
         if self.found is not None and self.found.runtime_agrees is not False:
             self.answer = Answer.SAT
