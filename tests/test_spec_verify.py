@@ -465,12 +465,15 @@ class TestRuntime:
 
 
 def test_the_default_method_is_chosen_in_one_place() -> None:
-    from layercert.methods import METHODS, default_method
+    from layercert.methods import METHODS, choose
 
-    assert default_method(LINE) in METHODS
     wide = Network.from_arrays([np.ones((2, 50)), np.ones((2, 2))], [np.zeros(2), np.zeros(2)])
-    assert default_method(wide) == "adaptive"
-    assert verify_module.verify_spec(LINE, parse_spec(simple_text([("0", "0.1")], 2, "(>= Y_1 Y_0)"))).method in METHODS
+    for network, inputs in ((LINE, 1), (wide, 50)):
+        spec = parse_spec(simple_text([("0", "0.1")] * inputs, 2, "(>= Y_1 1000)"))
+        chosen = choose(problem_of(spec.cases[0], network))
+        assert chosen in METHODS
+        assert lc.verify_spec(network, spec).method == chosen
+    assert chosen == "adaptive"  # with 50 inputs
 
 
 def test_rows_and_cases_by_hand() -> None:

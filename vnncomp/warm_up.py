@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from layercert.methods import default_method
 from layercert.network import Network
 from layercert.spec.read import parse_spec
 from layercert.spec.verify import Answer, verify_spec
@@ -24,7 +23,7 @@ for inputs, method in ((2, None), (20, None), (2, "layercert-both")):
     answer = Answer.SAT
     while answer is Answer.SAT:  # the first bound that is hardly out of reach: neurons must be split to prove it
         spec = parse_spec("\n".join([*lines, f"(assert (>= Y_0 {bound!r}))"]))
-        answer = verify_spec(network, spec, time_limit=120, method=method or default_method(network)).answer
+        answer = verify_spec(network, spec, time_limit=120, method=method).answer
         bound *= 1.05
     answers.append(str(answer))
 print(f"kernels are ready ({', '.join(answers)})")

@@ -9,7 +9,7 @@ from functools import partial
 from layercert.bounds.interval import interval_contains_db
 from layercert.errors import unknown
 from layercert.mip import mip
-from layercert.network import Network
+from layercert.problem import Problem
 from layercert.search.adaptive import adaptive
 from layercert.search.events import Event
 from layercert.search.geocert import distance_priority, geocert, lipschitz_priority
@@ -77,6 +77,6 @@ def method_named(name: str) -> Method:
 FEW_INPUTS = 10
 
 
-def default_method(network: Network) -> str:
-    """The method for a property over an input box, when the user names none."""
-    return "input-split" if network.inputs <= FEW_INPUTS and "input-split" in METHODS else "adaptive"
+def choose(problem: Problem) -> str:
+    """The method for a problem, when the user names none."""
+    return "input-split" if problem.network.inputs <= FEW_INPUTS and "input-split" in METHODS else "adaptive"

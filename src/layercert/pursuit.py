@@ -126,7 +126,7 @@ class Pursuit:
             return
         # Looking a little beyond the radius, and never beyond a witness we hold
         self._task = Task(problem, progress.chain, min(problem.radius * (1.0 + MARGIN), progress.upper))
-        self._task.deadline = self.deadline
+        self._task.deadline, self._task.any_witness = self.deadline, self.stop_at_witness
         self._events = self.method.search(self._task)
 
     def _book(self, event: Event) -> None:

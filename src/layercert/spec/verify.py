@@ -14,7 +14,7 @@ from typing import Any
 
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
-from layercert.methods import default_method, method_named
+from layercert.methods import choose, method_named
 from layercert.network import Network
 from layercert.problem import Problem
 from layercert.prove import Unproved, prove
@@ -97,10 +97,11 @@ def verify_spec(
     With certificate=True the answer is proved again in a form that the checker accepts, with the time limit once more.
     """
     check_fit(spec, network)
-    name = default_method(network) if method is None else method_named(method).name
+    if method is not None:
+        method_named(method)
     started, deadline = time.monotonic(), deadline_of(time_limit)
     share = 1.0 / max(len(spec.cases), 1)
-    hunts = [_Hunt(case, network, name, stack, deadline, share) for case in spec.cases]
+    hunts = [_Hunt(case, network, method, stack, deadline, share) for case in spec.cases]
     timeout = _go_round(hunts, deadline)
     found = next((h.found for h in hunts if h.found is not None), None)
     closed = sum(h.answer is Answer.UNSAT for h in hunts)
@@ -114,6 +115,7 @@ def verify_spec(
     else:
         answer, note = Answer.UNKNOWN, "" if doubtful is None else doubtful.note
     programs = sum(h.programs for h in hunts)
+    name = ", ".join(sorted({h.method for h in hunts if h.method})) or ("none" if found is None else "samples")
     seconds = time.monotonic() - started
     result = SpecResult(answer, found, name, seconds, len(hunts), closed, programs, note)
     return _certified(result, network, spec, deadline_of(time_limit)) if certificate else result
@@ -142,7 +144,7 @@ class _Hunt:
     """One case: a pausable search, and what it has come to."""
 
     def __init__(
-        self, case: Case, network: Network, method: str, stack: str, deadline: float | None, share: float
+        self, case: Case, network: Network, method: str | None, stack: str, deadline: float | None, share: float
     ) -> None:
         self.case, self.network, self.method, self.stack, self.deadline = case, network, method, stack, deadline
         self.share = share  # of the effort for the quick look
@@ -160,6 +162,7 @@ class _Hunt:
                 problem = problem_of(self.case, self.network, SHRINK if self.shrunk else 0.0)
                 if not self.shrunk and self._quickly(problem):
                     return
+                self.method = self.method or choose(problem)
                 self._pursuit = Pursuit(problem, self.method, self.stack, None, True, self.deadline)
             if not self._pursuit.advance(until):
                 return
