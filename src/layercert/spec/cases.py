@@ -100,5 +100,5 @@ class Spec:
         regions = sum(len(case.regions) for case in self.cases)
         return (
             f"{self.source}: VNN-LIB {self.version}, {self.inputs} inputs, {self.outputs} outputs, "
-            f"{len(self.cases)} boxes, {regions} unsafe regions"
+            f"boxes: {len(self.cases)}, unsafe regions: {regions}"
         )

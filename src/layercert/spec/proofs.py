@@ -39,7 +39,7 @@ def check_spec(network: Network, spec: Spec, proofs: Sequence[Certificate], exac
         if not report.ok:
             return _failed(f"case {number} of {len(spec.cases)}: {report.reason}")
         leaves += report.leaves
-    text = f"Proved, unsat: no counterexample to {name} ({len(spec.cases)} cases, {leaves} leaves)."
+    text = f"Proved, unsat: no counterexample to {name} (boxes: {len(spec.cases)}, leaves: {leaves})."
     return Report(True, math.inf, math.inf, leaves, text)
 
 
