@@ -247,6 +247,15 @@ class TestRounding:
         assert Fraction(decimal_text(Fraction(f)) or "x") == Fraction(f)
         assert decimal_text(Fraction(1, 3)) is None
 
+    def test_numbers_beyond_float64(self) -> None:
+        huge = "(* 1e300 (* 1e300 Y_0))"
+        assert ask(LINE, [("0", "0.5")], f"(<= {huge} (* 1e300 1e299))").answer == "unsat"  # y_0 <= 0.1
+        assert ask(LINE, [("0", "1")], f"(<= {huge} (* 1e300 1e299))").answer == "sat"
+        with pytest.raises(SpecError, match="line 6: the numbers of the constraint are beyond the range of float64"):
+            ask(LINE, [("0", "1")], "(<= Y_0 (* 1e300 1e300))")
+        with pytest.raises(SpecError, match="an input bound is beyond the range of float64"):
+            ask(LINE, [("0", "(* 1e300 1e300)")], "(<= Y_0 1)")
+
     def test_a_point_is_judged_exactly(self) -> None:
         case = parse_spec(simple_text([("0", "1")], 2, "(> Y_1 Y_0)")).cases[0]
         tiny = Fraction(1, 10**40)

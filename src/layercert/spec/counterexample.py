@@ -118,7 +118,10 @@ def holds_exactly(case: Case, network: Network, w: list[Fraction]) -> bool:
 def _row_holds(row: Row, f: Vector, error: Vector) -> bool | None:
     """Does the row hold at outputs within `error` of f? None: it depends."""
     index = np.array([j for j, _ in row.coefficients])
-    c, d = np.array([float(c) for _, c in row.coefficients]), float(row.bound)
+    try:
+        c, d = np.array([float(c) for _, c in row.coefficients]), float(row.bound)
+    except OverflowError:  # products of constants can be larger than any float64: rationals decide
+        return None
     noise = np.abs(c) @ error[index] * 1.01 + gamma(len(c) + 8) * (np.abs(c) @ np.abs(f[index]) + abs(d)) + 5e-324
     margin = float(c @ f[index] - d)
     return None if abs(margin) <= noise else margin < 0

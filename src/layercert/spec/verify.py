@@ -102,7 +102,8 @@ def verify_spec(
     started, deadline = time.monotonic(), deadline_of(time_limit)
     share = 1.0 / max(len(spec.cases), 1)
     hunts = [_Hunt(case, network, method, stack, deadline, share) for case in spec.cases]
-    timeout = _go_round(hunts, deadline)
+    _go_round(hunts, deadline)
+    timeout = deadline is not None and time.monotonic() > deadline
     found = next((h.found for h in hunts if h.found is not None), None)
     closed = sum(h.answer is Answer.UNSAT for h in hunts)
     doubtful = next((h for h in hunts if h.answer is Answer.UNKNOWN), None)
@@ -121,23 +122,22 @@ def verify_spec(
     return _certified(result, network, spec, deadline_of(time_limit)) if certificate else result
 
 
-def _go_round(hunts: list[_Hunt], deadline: float | None) -> bool:
-    """Give every open case its slice in turn; True when the time ran out."""
+def _go_round(hunts: list[_Hunt], deadline: float | None) -> None:
+    """Give every open case its slice in turn, until all are answered, one is violated or the time is up."""
     length = SLICE
     waiting = list(hunts)
     while waiting:
         for hunt in waiting:
             if deadline is not None and time.monotonic() > deadline:
-                return True
+                return
             end = math.inf if len(waiting) == 1 else time.monotonic() + length
             if deadline is not None:
                 end = min(end, deadline)
             hunt.advance(None if math.isinf(end) else end)
             if hunt.answer is Answer.SAT or hunt.interrupted:
-                return False
+                return
         waiting = [h for h in waiting if h.answer is None]
         length *= 2.0
-    return False
 
 
 class _Hunt:
