@@ -20,22 +20,33 @@ if TYPE_CHECKING:
     from layercert.network import Network
     from layercert.result import Result, Status, Verdict
     from layercert.run import measure, verify
+    from layercert.spec.growth import Growth, measure_spec
+    from layercert.spec.proofs import check_spec
+    from layercert.spec.read import load_spec
+    from layercert.spec.verify import Answer, SpecResult, verify_spec
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "Certificate",
+    "Growth",
     "LayerCertError",
     "Network",
     "Result",
+    "SpecResult",
     "Status",
     "Verdict",
     "check",
+    "check_spec",
     "from_torch",
     "load",
     "load_certificate",
+    "load_spec",
     "measure",
+    "measure_spec",
     "verify",
+    "verify_spec",
 ]
 
 # Names are imported when first used, so that `import layercert` and the command line's --help stay fast.
@@ -50,6 +61,13 @@ _HOME = {
     "Verdict": "layercert.result",
     "from_torch": "layercert.io",
     "load": "layercert.io",
+    "Answer": "layercert.spec.verify",
+    "Growth": "layercert.spec.growth",
+    "SpecResult": "layercert.spec.verify",
+    "check_spec": "layercert.spec.proofs",
+    "load_spec": "layercert.spec.read",
+    "measure_spec": "layercert.spec.growth",
+    "verify_spec": "layercert.spec.verify",
     "measure": "layercert.run",
     "verify": "layercert.run",
 }

@@ -22,6 +22,10 @@ class OptionError(LayerCertError):
     """An option outside its range: norm, radius, method, time limit."""
 
 
+class SpecError(LayerCertError):
+    """A property file that cannot be read exactly: the message names the line and the construct."""
+
+
 class MissingPackageError(LayerCertError, ImportError):
     """An optional package is needed and not installed."""
 

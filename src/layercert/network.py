@@ -127,9 +127,9 @@ class Network:
             size = absolute @ size + np.abs(b)
         return np.asarray(error * 1.01)
 
-    def exact(self, x: Vector) -> list[Fraction]:
+    def exact(self, x: Vector | Sequence[Fraction]) -> list[Fraction]:
         """f(x) in rational arithmetic: the network as a function of real numbers. Slow; for settling ties."""
-        h = [Fraction(float(v)) for v in x]
+        h = [v if isinstance(v, Fraction) else Fraction(float(v)) for v in x]
         for i, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
             z = [
                 sum((Fraction(float(W[j, k])) * h[k] for k in np.flatnonzero(W[j]) if h[k]), Fraction(float(b[j])))

@@ -1,75 +1,25 @@
-"""measure and verify: drive a search under a budget, verify every witness, and build the result."""
+"""measure and verify: drive a search under a budget and build the result."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from numpy.typing import ArrayLike
 
-from layercert.arrays import Vector
-from layercert.attack import attack, settle
 from layercert.certificate.claim import Certificate
 from layercert.errors import OptionError
-from layercert.methods import Method, method_named
 from layercert.network import Network
-from layercert.problem import Clause, Problem, robustness
-from layercert.programs.chain import SolverChain
-from layercert.programs.stacks import make_chain
+from layercert.problem import Problem, robustness
 from layercert.prove import prove
 from layercert.prove_neurons import Unproved
+from layercert.pursuit import EXACT, MARGIN, NOISE, Progress, Pursuit, Watch
 from layercert.result import Result, Status, Verdict
-from layercert.search.events import Bound, Event, Improve
-from layercert.search.task import HORIZON, Task
+from layercert.search.task import HORIZON
 from layercert.threads import one_thread
 from layercert.witness import harden
 
-#: Upper and lower bound this close (relative) count as the exact answer.
-EXACT = 1e-6
-#: Distances below this many times the size of x are rounding noise in x itself.
-NOISE = 1e-12
-#: The search looks this much (relative) beyond the radius, so that "nothing within the radius" is proved at the radius.
-MARGIN = 1e-9
-
-Watch = Callable[["Progress", Event | None], None]
-
-
-@dataclass
-class Progress:
-    """The state of a run, as seen from outside while it runs."""
-
-    problem: Problem
-    method: str
-    chain: SolverChain
-    lower: float = 0.0
-    upper: float = math.inf
-    witness: Vector | None = None
-    clause: Clause | None = None
-    unsettled: Vector | None = None  # the last point that was unsafe up to rounding only
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.started
-
-    def closed(self) -> bool:
-        """Upper and lower bound agree."""
-        if math.isinf(self.upper):
-            return False
-        noise = NOISE * max(1.0, self.problem.norm.value(self.problem.x))
-        return self.upper - self.lower <= max(EXACT * self.upper, noise)
-
-    def offer(self, step: Vector, clause: Clause) -> None:
-        """Take a point as the new witness if the network itself says that it is unsafe."""
-        v = settle(self.problem, step, clause)
-        if v is None:
-            self.unsettled = step
-            return
-        distance = self.problem.distance(v)
-        if distance < self.upper and self.problem.is_unsafe(v):
-            self.witness, self.clause, self.upper = v, self.problem.nearest_clause(v), distance
+__all__ = ["EXACT", "MARGIN", "NOISE", "Progress", "Watch", "closest", "deadline_of", "decide", "measure", "verify"]
 
 
 def measure(
@@ -91,7 +41,18 @@ def measure(
     With a radius the search stops there: status "robust" means that nothing lies within it. Stopped early, by the time
     limit or by Ctrl-C, the result holds the bounds reached so far: lower <= distance <= upper.
     """
-    problem = robustness(network, x, norm, label, radius, domain)
+    return closest(robustness(network, x, norm, label, radius, domain), method, time_limit, certificate, stack, watch)
+
+
+def closest(
+    problem: Problem,
+    method: str = "adaptive",
+    time_limit: float | None = None,
+    certificate: bool = False,
+    stack: str = "default",
+    watch: Watch | None = None,
+) -> Result:
+    """`measure` for any problem: the unsafe point nearest to x, within the radius and inside the domain."""
     progress, note, interrupted = _run(problem, method, time_limit, stack, watch, stop_at_witness=False)
     within = progress.witness is not None and progress.upper <= problem.radius
     if progress.lower >= problem.radius and not within:
@@ -123,7 +84,18 @@ def verify(
     """Is every point within the radius of the same class? Stops as soon as either answer is proved."""
     if radius is None:
         raise OptionError("verify needs a radius >= 0; to find the largest robust radius use measure")
-    problem = robustness(network, x, norm, label, radius, domain)
+    return decide(robustness(network, x, norm, label, radius, domain), method, time_limit, certificate, stack, watch)
+
+
+def decide(
+    problem: Problem,
+    method: str = "adaptive",
+    time_limit: float | None = None,
+    certificate: bool = False,
+    stack: str = "default",
+    watch: Watch | None = None,
+) -> Result:
+    """`verify` for any problem: is there an unsafe point within the radius and inside the domain?"""
     progress, note, interrupted = _run(problem, method, time_limit, stack, watch, stop_at_witness=True)
     if progress.upper <= problem.radius:
         verdict = Verdict.NOT_ROBUST
@@ -135,89 +107,13 @@ def verify(
 
 
 def _run(
-    problem: Problem, method_name: str, time_limit: float | None, stack: str, watch: Watch | None, stop_at_witness: bool
+    problem: Problem, method: str, time_limit: float | None, stack: str, watch: Watch | None, stop_at_witness: bool
 ) -> tuple[Progress, str, bool]:
-    """Consume a search until it ends, the budget is spent, or the question is answered."""
-    with one_thread():
-        return _run_alone(problem, method_name, time_limit, stack, watch, stop_at_witness)
-
-
-def _run_alone(
-    problem: Problem, method_name: str, time_limit: float | None, stack: str, watch: Watch | None, stop_at_witness: bool
-) -> tuple[Progress, str, bool]:
-    method = method_named(method_name)
-    deadline = _deadline(time_limit)
-    chain = make_chain(stack, problem.norm)
-    progress = Progress(problem, method.name, chain)
-    note = _answer_at_sight(progress)
-    if note:
-        return progress, note, False
-    try:
-        if math.isinf(problem.radius) or stop_at_witness:
-            found = attack(problem, problem.radius)
-            if found is not None:
-                progress.offer(found[0], found[2])
-        if not (stop_at_witness and progress.upper <= problem.radius):
-            note = _search(progress, method, deadline, watch, stop_at_witness)
-    except KeyboardInterrupt:
-        return progress, "interrupted", True
-    return progress, note, False
-
-
-def _search(
-    progress: Progress, method: Method, deadline: float | None, watch: Watch | None, stop_at_witness: bool
-) -> str:
-    problem = progress.problem
-    # Looking a little beyond the radius, and never beyond a witness we hold
-    task = Task(problem, progress.chain, min(problem.radius * (1.0 + MARGIN), progress.upper))
-    task.deadline, task.any_witness = deadline, stop_at_witness
-    for event in method.search(task):
-        if isinstance(event, Bound):
-            progress.lower = max(progress.lower, event.lower)
-        elif isinstance(event, Improve):
-            progress.offer(event.step, event.clause)
-        if watch is not None:
-            watch(progress, event)
-        if stop_at_witness and progress.upper <= problem.radius:
-            return ""
-        if progress.lower >= problem.radius:
-            return ""
-        if deadline is not None and time.monotonic() > deadline:
-            return "time limit reached"
-    _settle_on_its_piece(progress)
-    if task.chain.undecided and not progress.closed() and progress.lower < problem.radius:
-        return f"{task.chain.undecided} distance programs could not be decided by any solver"
-    return task.note
-
-
-def _settle_on_its_piece(progress: Progress) -> None:
-    """Where the nearest point could not be settled, try the nearest one of its own linear piece."""
-    if progress.unsettled is None or progress.closed():
-        return
-    length = progress.problem.norm.value(progress.unsettled)
-    task = Task(progress.problem, progress.chain, length * (1.0 + EXACT))
-    for event in task.decision(task.cells.full(progress.unsettled), progress.problem.clauses):
-        if isinstance(event, Improve):
-            progress.offer(event.step, event.clause)
-
-
-def _answer_at_sight(progress: Progress) -> str:
-    """Cases that need no search: x itself is unsafe, or the output does not depend on the input."""
-    problem = progress.problem
-    if problem.is_unsafe(problem.x):
-        progress.lower = progress.upper = 0.0
-        progress.witness, progress.clause = problem.x.copy(), problem.nearest_clause(problem.x)
-        if problem.label is None:
-            return "the input itself is unsafe"
-        f = problem.network(problem.x)
-        best = int(f.argmax())
-        if f[best] > f[problem.label]:
-            return f"the input is already classified as {best}, not as {problem.label}"
-        return f"the input lies on the decision boundary: a tie of {problem.label} and {progress.clause.target}"
-    if not problem.depends_on_input():
-        progress.lower = math.inf
-        return "the output does not depend on the input"
-    return ""
+    """Pursue until the search ends, the budget is spent, or the question is answered."""
+    deadline = deadline_of(time_limit)
+    pursuit = Pursuit(problem, method, stack, watch, stop_at_witness, deadline)
+    over = pursuit.advance(deadline)
+    return pursuit.progress, pursuit.note if over else "time limit reached", pursuit.interrupted
 
 
 def _horizon(problem: Problem) -> float:
@@ -225,7 +121,8 @@ def _horizon(problem: Problem) -> float:
     return min(HORIZON * (1.0 + problem.norm.value(problem.x)), problem.reach) * (1.0 - 1e-6)
 
 
-def _deadline(time_limit: float | None) -> float | None:
+def deadline_of(time_limit: float | None) -> float | None:
+    """The end of a run in monotonic seconds, None for no end."""
     if time_limit is None:
         return None
     try:
@@ -283,7 +180,7 @@ def _certify(progress: Progress, lower: float, time_limit: float | None) -> tupl
     by_boxes = progress.method == "input-split"
     try:
         with one_thread():
-            proof = prove(problem, min(lower, far), progress.witness, progress.upper, _deadline(time_limit), by_boxes)
+            proof = prove(problem, min(lower, far), progress.witness, progress.upper, deadline_of(time_limit), by_boxes)
         return proof, ""
     except Unproved as error:
         return None, f"no certificate: {error}"

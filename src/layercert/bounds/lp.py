@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import linprog
 
 from layercert.arrays import Matrix, Vector
 from layercert.bounds.linear import Relaxation, Relaxed
@@ -44,6 +43,8 @@ def _hidden_lp(relaxation: Relaxation, A: Vector, z: Vector) -> list[Vector]:
 
     Returns the multipliers of the rows x^i >= z^i for the layers behind the first one (zeros if the LP fails).
     """
+    from scipy.optimize import linprog  # half a second to import: only for the method that needs it
+
     layers = relaxation.layers
     network, level = relaxation.cell.cells.network, relaxation.cell.level
     first = layers[0]

@@ -76,9 +76,13 @@ def check(network: Network, certificate: Certificate, exact: bool = False) -> Re
                 leaves = _prove(arithmetic, setting, certificate)
         if certificate.witness is not None:
             _check_witness(problem, certificate)
+        elif certificate.radius == 0 and problem.is_unsafe(problem.x):
+            raise Rejected("x itself is unsafe")
     except Rejected as error:
         return Report(False, 0.0, math.inf, 0, "", str(error))
-    return Report(True, certificate.radius, certificate.upper, leaves, _sentence(certificate, leaves, arithmetic.name))
+    return Report(
+        True, certificate.radius, certificate.upper, leaves, _sentence(problem, certificate, leaves, arithmetic.name)
+    )
 
 
 def _arithmetic(setting: Setting, exact: bool) -> Arithmetic:
@@ -269,11 +273,18 @@ def _check_witness(problem: Problem, certificate: Certificate) -> None:
         raise Rejected(f"the witness is farther than the claimed {certificate.upper}")
 
 
-def _sentence(certificate: Certificate, leaves: int, arithmetic: str) -> str:
+def _sentence(problem: Problem, certificate: Certificate, leaves: int, arithmetic: str) -> str:
     """What was proved, in one sentence a reviewer can quote."""
     norm = Norm(certificate.p).name
     where = "" if certificate.domain is None else " inside the domain"
-    if certificate.label is None:
+    if certificate.label is None and certificate.radius == 0 and certificate.witness is not None:
+        return (
+            f"Proved for the network with SHA-256 {certificate.network[:16]}...: "
+            f"a point{where} with an unsafe output lies at {norm} distance {certificate.upper:.9g} of x ({arithmetic})."
+        )
+    if certificate.label is None and problem.reach <= certificate.radius:  # the reach is rounded up
+        claim = "no point of the domain has an unsafe output"
+    elif certificate.label is None:
         claim = f"no point within {norm} distance {certificate.radius:.9g} of x{where} has an unsafe output"
     else:
         claim = (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from layercert import __version__
 from layercert.cli.options import add_batch, add_explore, add_report
 from layercert.cli.reproduce import add_reproduce
-from layercert.errors import LayerCertError
+from layercert.errors import LayerCertError, OptionError
 
 #: Exit codes: all decided; bad usage or input; something stayed undecided.
 OK, BAD, OPEN = 0, 2, 3
@@ -43,14 +43,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"layercert {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
-    measure = commands.add_parser("measure", help="exact distance to the nearest point of another class")
+    measure = commands.add_parser(
+        "measure", help="exact distance to the nearest point of another class, or how far a property's box can grow"
+    )
     _common(measure)
     measure.add_argument("--radius", type=float, help="look no farther than this; 'robust' if nothing is within it")
     measure.set_defaults(run=_run_measure)
 
-    verify = commands.add_parser("verify", help="is every point within a radius of the same class?")
+    verify = commands.add_parser(
+        "verify", help="is every point within a radius of the same class? does a VNN-LIB property hold?"
+    )
     _common(verify)
-    verify.add_argument("--radius", type=float, required=True, help="the radius to verify")
+    verify.add_argument("--radius", type=float, help="the radius to verify (with --input)")
+    verify.add_argument("--counterexample", metavar="FILE", help="with SPEC: write the counterexample here if sat")
     verify.set_defaults(run=_run_verify)
 
     add_batch(commands).set_defaults(run=_run_batch)
@@ -61,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="re-prove a certificate, with neither search nor solver")
     check.add_argument("certificate", help="the certificate file")
     check.add_argument("model", help="the network it is about: .onnx, .npz, or the name of a shipped one")
+    check.add_argument(
+        "--spec", metavar="SPEC", help="does the certificate (with its files -2, -3, ..) prove this property's answer?"
+    )
     check.add_argument("--exact", action="store_true", help="in ball arithmetic (slow; needs the extra 'exact')")
     check.set_defaults(run=_run_check)
 
@@ -73,14 +81,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="a .onnx or .npz network, or the name of a shipped one")
-    parser.add_argument("--input", required=True, metavar="FILE", help=".npz with X (and labels y), .npy, or 'digits'")
+    parser.add_argument("spec", nargs="?", metavar="SPEC", help="a property in VNN-LIB 1.0 or 2.0 (instead of --input)")
+    parser.add_argument("--input", metavar="FILE", help=".npz with X (and labels y), .npy, or 'digits'")
     parser.add_argument("--index", help="which inputs of the file: 7, 0:10, 3,5,8 (default: all)")
-    parser.add_argument("--norm", default="linf", help="l1, l2, linf or a number p >= 1 (default linf)")
+    parser.add_argument("--norm", help="l1, l2, linf or a number p >= 1 (default linf)")
     parser.add_argument("--label", type=int, help="the true class (default: y of the file, else the network's own)")
     parser.add_argument(
         "--domain", nargs=2, type=float, metavar=("LOW", "HIGH"), help="allowed range of every input, e.g. 0 1"
     )
-    parser.add_argument("--method", default="adaptive", help="search method (default adaptive)")
+    parser.add_argument("--method", help="search method (default adaptive; with SPEC, chosen by the number of inputs)")
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="for each input (default: none)")
     parser.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
     parser.add_argument(
@@ -100,15 +109,36 @@ def _run_check(args: argparse.Namespace) -> int:
 
 
 def _run_measure(args: argparse.Namespace) -> int:
+    if args.spec is not None:
+        from layercert.cli.properties import run_measure_spec
+
+        return run_measure_spec(args)
     from layercert.cli.commands import run_measure
 
-    return run_measure(args)
+    return run_measure(_about_inputs(args, "measure"))
 
 
 def _run_verify(args: argparse.Namespace) -> int:
+    if args.spec is not None:
+        from layercert.cli.properties import run_verify_spec
+
+        return run_verify_spec(args)
     from layercert.cli.commands import run_verify
 
-    return run_verify(args)
+    if args.counterexample is not None:
+        raise OptionError("--counterexample belongs to a property file: layercert verify MODEL SPEC.vnnlib")
+    if args.radius is None and args.input is not None:
+        raise OptionError("verify needs --radius R with --input; to find the largest robust radius use measure")
+    return run_verify(_about_inputs(args, "verify"))
+
+
+def _about_inputs(args: argparse.Namespace, command: str) -> argparse.Namespace:
+    """The request with its defaults filled in, for a question about input points."""
+    if args.input is None:
+        raise OptionError(f"{command} needs --input FILE with points, or a property file: {command} MODEL SPEC.vnnlib")
+    args.norm = "linf" if args.norm is None else args.norm
+    args.method = args.method or "adaptive"
+    return args
 
 
 def _run_batch(args: argparse.Namespace) -> int:

@@ -15,6 +15,15 @@ NOT_PROVED = 1
 
 
 def run_check(args: argparse.Namespace) -> int:
-    report = check(load(shipped.path(args.model)), load_certificate(args.certificate), args.exact)
+    network = load(shipped.path(args.model))
+    if args.spec is not None:
+        from layercert.cli.files import all_parts
+        from layercert.spec.proofs import check_spec
+        from layercert.spec.read import load_spec
+
+        proofs = [load_certificate(path) for path in all_parts(args.certificate)]
+        report = check_spec(network, load_spec(args.spec), proofs, args.exact)
+    else:
+        report = check(network, load_certificate(args.certificate), args.exact)
     print(report, file=sys.stdout if report.ok else sys.stderr)
     return 0 if report.ok else NOT_PROVED

@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from layercert import shipped
+from layercert.cli.files import check_folder
 from layercert.cli.live import Live
 from layercert.errors import InputError, OptionError
 from layercert.io import load
@@ -110,9 +109,7 @@ def _check_certificate_path(pattern: str, count: int) -> None:
             f"--certificate {pattern} would be overwritten by each of the {count} inputs; "
             "put {} into the name, e.g. proof-{}.npz"
         )
-    folder = Path(pattern).resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise OptionError(f"certificates cannot be written to '{folder}'; make the folder or choose another")
+    check_folder(pattern, "certificates")
 
 
 def _label(args: argparse.Namespace, inputs: Inputs, i: int) -> int | None:

@@ -1,0 +1,165 @@
+"""Counterexamples that hold: exactly, for the real numbers printed in the file, and in the model's own float32 runtime.
+
+A search's witness is unsafe up to the outward rounding of its problem. Here it is moved onto float32 numbers inside the
+property's own decimal box and judged in rationals, strict inequalities taken strictly; where that fails, or the runtime
+disagrees, points deeper in the unsafe set are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from layercert.arrays import EPS, Vector, gamma
+from layercert.network import Network
+from layercert.problem import Clause, Problem
+from layercert.spec.cases import Case, Interval, Row
+from layercert.spec.rounding import decimal_text, float32_above, float32_below, float_above, float_below
+
+#: Steps into the unsafe set when a point on its edge does not convince every arithmetic.
+STEPS = 40
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """Decimal inputs inside the box, and what the network makes of them."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[float, ...]
+    runtime: str | None = None  # the runtime that was asked for the outputs; None: they are float64 arithmetic's
+    runtime_agrees: bool | None = None
+    off_grid: int = 0  # inputs whose range holds no float32 number at all
+
+    @property
+    def x(self) -> Vector:
+        return np.array([float(t) for t in self.inputs])
+
+    def text(self) -> str:
+        """In the form of VNN-COMP: ((X_0 v) .. (Y_0 v) ..), one variable a line."""
+        pairs = [f"(X_{i} {t})" for i, t in enumerate(self.inputs)]
+        pairs += [f"(Y_{j} {y!r})" for j, y in enumerate(self.outputs)]
+        return "(" + "\n".join(pairs) + ")\n"
+
+
+class Grid:
+    """The float32 numbers inside a case's box."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        sides = [(side, side.low, side.high) for side in case.box]
+        assert all(low is not None and high is not None for _, low, high in sides)
+        self.low = np.array([float32_above(low, side.low_strict) for side, low, _ in sides if low is not None])
+        self.high = np.array([float32_below(high, side.high_strict) for side, _, high in sides if high is not None])
+        self.has = self.low <= self.high
+        # decimals for the inputs without float32 numbers: what the file itself says
+        self.fixed = {int(i): _inside(case.box[i]) for i in np.flatnonzero(~self.has)}
+
+    @property
+    def usable(self) -> bool:
+        return all(q is not None for q in self.fixed.values())
+
+    def snap(self, v: Vector) -> list[Fraction]:
+        """The point of the box nearest to v whose coordinates float32 can hold (where its range has any such)."""
+        near = np.clip(v.astype(np.float32).astype(np.float64), self.low, np.maximum(self.low, self.high))
+        return [
+            Fraction(float(near[i])) if self.has[i] else (self.fixed[i] or Fraction(float(v[i]))) for i in range(len(v))
+        ]
+
+
+def _inside(side: Interval) -> Fraction | None:
+    """A number of the interval with a finite decimal expansion: one of its ends, or a float64; None: not found."""
+    assert side.low is not None and side.high is not None
+    tries = [side.low, side.high, Fraction(float_above(side.low)), Fraction(float_below(side.high))]
+    tries.append((side.low + side.high) / 2)
+    return next((q for q in tries if q in side and decimal_text(q) is not None), None)
+
+
+def realise(case: Case, problem: Problem, v: Vector, grid: Grid) -> Counterexample | None:
+    """A counterexample at v or deeper in the unsafe set; one that the runtime confirms if there is one."""
+    if not grid.usable:
+        return None
+    second_best: Counterexample | None = None
+    for u in _deeper(problem, v):
+        w = grid.snap(u)
+        if not holds_exactly(case, problem.network, w):
+            continue
+        found = _run(case, problem.network, w, grid)
+        if found.runtime_agrees is not False:
+            return found
+        second_best = second_best or found
+    return second_best
+
+
+def holds_exactly(case: Case, network: Network, w: list[Fraction]) -> bool:
+    """Is w in the box and the network's output there in a region, for real numbers, strictly where asked?"""
+    if not case.allows(w):
+        return False
+    x = np.array([float(q) for q in w])
+    inherited = np.abs(x) * EPS + 5e-324  # w is no float64 everywhere
+    for W in network.weights:
+        inherited = (np.abs(W) @ inherited) * (1.0 + gamma(W.shape[1] + 4))
+    f, error = network(x), network.forward_error(x) + inherited
+    open_regions = []
+    for region in case.regions:
+        verdicts = [_row_holds(row, f, error) for row in region]
+        if all(verdicts):
+            return True
+        if None in verdicts and False not in verdicts:
+            open_regions.append(region)
+    if not open_regions:
+        return False
+    exact = network.exact(w)
+    return any(all(row.holds(exact) for row in region) for region in open_regions)
+
+
+def _row_holds(row: Row, f: Vector, error: Vector) -> bool | None:
+    """Does the row hold at outputs within `error` of f? None: it depends."""
+    index = np.array([j for j, _ in row.coefficients])
+    try:
+        c, d = np.array([float(c) for _, c in row.coefficients]), float(row.bound)
+    except OverflowError:  # products of constants can be larger than any float64: rationals decide
+        return None
+    noise = np.abs(c) @ error[index] * 1.01 + gamma(len(c) + 8) * (np.abs(c) @ np.abs(f[index]) + abs(d)) + 5e-324
+    margin = float(c @ f[index] - d)
+    return None if abs(margin) <= noise else margin < 0
+
+
+def _run(case: Case, network: Network, w: list[Fraction], grid: Grid) -> Counterexample:
+    texts = tuple(decimal_text(q) or repr(float(q)) for q in w)
+    x = np.array([float(t) for t in texts])
+    off_grid = int((~grid.has).sum())
+    answer = None if network.runtime is None else network.runtime(x)
+    if answer is None or answer.shape != (network.classes,):
+        return Counterexample(texts, tuple(float(y) for y in network(x)), off_grid=off_grid)
+    outputs = tuple(float(y) for y in answer)
+    agrees = bool(np.isfinite(answer).all()) and case.violated([Fraction(y) for y in outputs])
+    return Counterexample(texts, outputs, str(getattr(network.runtime, "name", "its runtime")), agrees, off_grid)
+
+
+def _deeper(problem: Problem, v: Vector) -> Iterator[Vector]:
+    """v, then points with more and more slack: towards the corner of the box that lowers the worst row."""
+    yield v
+    assert problem.domain is not None
+    low, high = problem.domain
+    network = problem.network
+    clause = problem.nearest_clause(v)
+    margin = _margin(network, clause, v)
+    for _ in range(STEPS):
+        row = int(clause.margins(network(v)).argmax())
+        F, _ = network.linear_piece(network.pattern(v))
+        g = clause.C[row] @ F
+        corner = np.where(g > 0, low, np.where(g < 0, high, v))
+        tries = [v + s * (corner - v) for s in 0.5 ** np.arange(0, 24, 2)]
+        values = [_margin(network, clause, u) for u in tries]
+        best = int(np.argmin(values))
+        if not values[best] < margin:
+            return
+        v, margin = tries[best], values[best]
+        yield v
+
+
+def _margin(network: Network, clause: Clause, v: Vector) -> float:
+    return float(clause.margins(network(v)).max())

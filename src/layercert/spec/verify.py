@@ -1,0 +1,242 @@
+"""verify_spec: is there a counterexample to a property? sat, unsat, timeout or unknown, as VNN-COMP names them.
+
+The cases of a property share the time: each gets a slice, twice as long at every round, so that easy cases are out of
+the way before hard ones use up the budget. One counterexample ends all.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from layercert.certificate.checker import check
+from layercert.certificate.claim import Certificate
+from layercert.methods import choose, method_named
+from layercert.network import Network
+from layercert.problem import Problem
+from layercert.prove import prove
+from layercert.prove_neurons import Unproved
+from layercert.pursuit import Pursuit
+from layercert.run import deadline_of
+from layercert.spec.cases import Case, Spec
+from layercert.spec.counterexample import Counterexample, Grid, realise
+from layercert.spec.falsify import falsify
+from layercert.spec.problems import check_fit, problem_of
+from layercert.threads import one_thread
+
+#: Seconds of the first slice of a case, when there are several.
+SLICE = 0.2
+#: Where the unsafe set is only touched (or missed by less than rounding), points unsafe by this much are looked for.
+SHRINK = 1e-6
+
+
+class Answer(StrEnum):
+    """What is known of the property's constraints."""
+
+    SAT = "sat"
+    UNSAT = "unsat"
+    TIMEOUT = "timeout"
+    UNKNOWN = "unknown"
+
+    @property
+    def meaning(self) -> str:
+        return {
+            Answer.SAT: "there is a counterexample, checked in exact arithmetic",
+            Answer.UNSAT: "there is none, proved for the network as a function of real numbers",
+            Answer.TIMEOUT: "the time limit was reached",
+            Answer.UNKNOWN: "neither could be proved",
+        }[self]
+
+
+@dataclass(frozen=True, eq=False)
+class SpecResult:
+    """The answer to a property; `certificates` has one entry a case when unsat, one in all when sat."""
+
+    answer: Answer
+    counterexample: Counterexample | None
+    method: str
+    seconds: float
+    cases: int
+    closed: int  # cases proved to hold no counterexample
+    programs: int
+    note: str = ""
+    certificates: tuple[Certificate, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"{self.answer}: {self.closed} of {self.cases} cases closed, {self.method}, {self.seconds:.2f} s"
+        return f"{text}; {self.note}" if self.note else text
+
+    def as_dict(self) -> dict[str, Any]:
+        found = self.counterexample
+        return {
+            "answer": str(self.answer),
+            "method": self.method,
+            "seconds": self.seconds,
+            "cases": self.cases,
+            "closed": self.closed,
+            "programs": self.programs,
+            "note": self.note,
+            "inputs": None if found is None else list(found.inputs),
+            "outputs": None if found is None else list(found.outputs),
+            "runtime": None if found is None else found.runtime,
+            "runtime_agrees": None if found is None else found.runtime_agrees,
+        }
+
+
+def verify_spec(
+    network: Network,
+    spec: Spec,
+    time_limit: float | None = None,
+    method: str | None = None,
+    certificate: bool = False,
+    stack: str = "default",
+) -> SpecResult:
+    """Decide a property: a counterexample, a proof that there is none, or the reason why neither was reached.
+
+    With certificate=True the answer is proved again in a form that the checker accepts, with the time limit once more.
+    """
+    check_fit(spec, network)
+    if method is not None:
+        method_named(method)
+    started, deadline = time.monotonic(), deadline_of(time_limit)
+    share = 1.0 / max(len(spec.cases), 1)
+    hunts = [_Hunt(case, network, method, stack, deadline, share) for case in spec.cases]
+    _go_round(hunts, deadline)
+    timeout = deadline is not None and time.monotonic() > deadline
+    found = next((h.found for h in hunts if h.found is not None), None)
+    closed = sum(h.answer is Answer.UNSAT for h in hunts)
+    doubtful = next((h for h in hunts if h.answer is Answer.UNKNOWN), None)
+    if found is not None:
+        answer, note = Answer.SAT, _doubts(found)
+    elif closed == len(hunts):
+        answer, note = Answer.UNSAT, "" if hunts else "no input satisfies the constraints on the inputs"
+    elif timeout:
+        answer, note = Answer.TIMEOUT, "time limit reached"
+    else:
+        answer, note = Answer.UNKNOWN, "" if doubtful is None else doubtful.note
+    programs = sum(h.programs for h in hunts)
+    name = ", ".join(sorted({h.method for h in hunts if h.method})) or ("none" if found is None else "samples")
+    seconds = time.monotonic() - started
+    result = SpecResult(answer, found, name, seconds, len(hunts), closed, programs, note)
+    return _certified(result, network, spec, deadline_of(time_limit)) if certificate else result
+
+
+def _go_round(hunts: list[_Hunt], deadline: float | None) -> None:
+    """Give every open case its slice in turn, until all are answered, one is violated or the time is up."""
+    length = SLICE
+    waiting = list(hunts)
+    while waiting:
+        for hunt in waiting:
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            end = math.inf if len(waiting) == 1 else time.monotonic() + length
+            if deadline is not None:
+                end = min(end, deadline)
+            hunt.advance(None if math.isinf(end) else end)
+            if hunt.answer is Answer.SAT or hunt.interrupted:
+                return
+        waiting = [h for h in waiting if h.answer is None]
+        length *= 2.0
+
+
+class _Hunt:
+    """One case: a pausable search, and what it has come to."""
+
+    def __init__(
+        self, case: Case, network: Network, method: str | None, stack: str, deadline: float | None, share: float
+    ) -> None:
+        self.case, self.network, self.method, self.stack, self.deadline = case, network, method, stack, deadline
+        self.share = share  # of the effort for the quick look
+        self.answer: Answer | None = None
+        self.found: Counterexample | None = None
+        self.note = ""
+        self.programs = 0
+        self.interrupted = False
+        self.shrunk = False
+        self._pursuit: Pursuit | None = None
+
+    def advance(self, until: float | None) -> None:
+        while self.answer is None:
+            if self._pursuit is None:
+                problem = problem_of(self.case, self.network, SHRINK if self.shrunk else 0.0)
+                if not self.shrunk and self._quickly(problem):
+                    return
+                self.method = self.method or choose(problem)
+                self._pursuit = Pursuit(problem, self.method, self.stack, None, True, self.deadline)
+            if not self._pursuit.advance(until):
+                return
+            pursuit, self._pursuit = self._pursuit, None  # a finished search holds much memory
+            self.programs += pursuit.progress.chain.programs
+            self._judge(pursuit)
+
+    def _quickly(self, problem: Problem) -> bool:
+        """Is there a counterexample that needs no search?"""
+        v = falsify(problem, self.share)
+        self.found = None if v is None else realise(self.case, problem, v, Grid(self.case))
+        if self.found is not None and self.found.runtime_agrees is not False:
+            self.answer = Answer.SAT
+        else:
+            self.found = None
+        return self.answer is not None
+
+    def _judge(self, pursuit: Pursuit) -> None:
+        progress = pursuit.progress
+        problem = progress.problem
+        if pursuit.interrupted:
+            self.answer, self.note, self.interrupted = Answer.UNKNOWN, "interrupted", True
+        elif progress.witness is not None and progress.upper <= problem.radius:
+            self.found = realise(self.case, problem, progress.witness, Grid(self.case))
+            if self.found is not None:
+                self.answer = Answer.SAT
+            elif not self.shrunk:
+                self.shrunk = True  # the edge of the unsafe set is no counterexample: look for its inside
+            else:
+                self.answer, self.note = Answer.UNKNOWN, "unsafe points were found, but none on representable numbers"
+        elif progress.lower >= problem.radius:
+            self.answer = Answer.UNKNOWN if self.shrunk else Answer.UNSAT
+            if self.shrunk:
+                self.note = "the unsafe set is touched within rounding only: no point is unsafe by 1e-6 or more"
+        elif progress.unsettled is not None and not self.shrunk:
+            self.shrunk = True  # unsafe up to rounding: points that are so beyond doubt decide
+        else:
+            self.answer, self.note = Answer.UNKNOWN, pursuit.note or "the search ended without an answer"
+
+
+def _doubts(found: Counterexample) -> str:
+    """What a reader should know about a counterexample."""
+    doubts = []
+    if found.runtime_agrees is False:
+        doubts.append(f"the counterexample holds for real numbers, but not with the float32 outputs of {found.runtime}")
+    if found.off_grid:
+        doubts.append(f"{found.off_grid} inputs have a range without any float32 number; the runtime rounds them")
+    return "; ".join(doubts)
+
+
+def _certified(result: SpecResult, network: Network, spec: Spec, deadline: float | None) -> SpecResult:
+    """The result with its proofs, or with a note why there are none."""
+    try:
+        if result.counterexample is not None:
+            proofs = [_certify_point(result.counterexample, network, spec)]
+        elif result.answer is Answer.UNSAT:
+            problems = (problem_of(case, network) for case in spec.cases)
+            # "no distance is too large": the proof covers the whole domain
+            with one_thread():
+                proofs = [prove(problem, math.inf, None, math.inf, deadline) for problem in problems]
+        else:
+            proofs = []
+    except Unproved as error:
+        return replace(result, note="; ".join(part for part in (result.note, f"no certificate: {error}") if part))
+    return replace(result, certificates=tuple(proofs))
+
+
+def _certify_point(found: Counterexample, network: Network, spec: Spec) -> Certificate:
+    """A certificate of the counterexample: radius 0 and the witness."""
+    for case in spec.cases:
+        problem = problem_of(case, network)
+        certificate = prove(problem, 0.0, found.x, problem.distance(found.x))
+        if check(network, certificate).ok:
+            return certificate
+    raise Unproved("float64 does not confirm the counterexample")
