@@ -62,7 +62,7 @@ def test_the_distance_is_that_of_brute_force(seed: int) -> None:
 @pytest.fixture
 def boxes_alone(monkeypatch: pytest.MonkeyPatch) -> str:
     """The method when a box is finished by programs only once it is one linear piece, or tiny."""
-    effort = Effort(threads=1, batch=4, few=0)
+    effort = Effort(threads=1, batch=4, root=0, few=0)
     monkeypatch.setitem(METHODS, "alone", Method("alone", partial(input_split, effort=effort), "for tests"))
     return "alone"
 
@@ -118,7 +118,7 @@ def run(problem: Problem, any_witness: bool) -> tuple[float, float]:
     task = Task(problem, make_chain("default", problem.norm), min(problem.radius, problem.reach))
     task.any_witness = any_witness
     lower, upper = 0.0, math.inf
-    for event in input_split(task, Effort(threads=1)):
+    for event in input_split(task, Effort(threads=1, root=0)):
         if isinstance(event, Bound):
             lower = max(lower, event.lower)
         elif isinstance(event, Improve):

@@ -38,6 +38,7 @@ class Effort:
 
     threads: int = field(default_factory=default_threads)
     batch: int = 64  # boxes a thread and round
+    root: int = 6  # with at most so many unstable neurons the whole ball is a matter of a few programs
     few: int = 3  # a box with at most so many unstable neurons is finished by programs, if the distance is asked for;
     more: int = 8  # one more for every so many cuts that did not close it,
     most: int = 10  # and never more than these
@@ -182,7 +183,9 @@ class Cover:
             cuts = np.log2(self.widths / (boxes.hi - boxes.lo), where=self.widths > 0, out=np.zeros_like(boxes.lo))
         effort = self.effort
         few = -effort.more if self.task.any_witness else effort.few
-        return np.minimum(few + np.minimum(cuts.sum(axis=1), 1e3).astype(np.intp) // effort.more, effort.most)
+        total = np.minimum(cuts.sum(axis=1), 1e3)
+        later = np.minimum(few + total.astype(np.intp) // effort.more, effort.most)
+        return np.where(total == 0, effort.root, later)
 
     def _finish(self, box: Boxes) -> Iterator[Event]:
         """One program for each linear piece that may meet the box."""
