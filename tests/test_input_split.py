@@ -211,6 +211,12 @@ def test_numbers_that_would_overflow_prove_nothing() -> None:
     assert found.unstable[0] == -1 and found.margin[0] == -math.inf
 
 
+def test_networks_too_large_for_forms_are_refused() -> None:
+    net = Network.from_arrays([np.zeros((9000, 1)), np.zeros((2, 9000))], [np.ones(9000), [1.0, 0.0]])
+    with pytest.raises(lc.LayerCertError, match=r"would need 1236 MiB a thread .*; use the method 'adaptive'"):
+        list(input_split(Task(lc.problem.robustness(net, [0.0]), make_chain("default", Norm(math.inf)), 1.0)))
+
+
 # The frontier, threads, the choice
 
 
