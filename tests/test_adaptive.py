@@ -155,3 +155,57 @@ def test_the_search_can_be_closed_at_any_time() -> None:
     for _ in range(3):
         next(events, None)
     events.close()
+
+
+def _fall(t: Vector, room: Vector, U: float, p: float) -> float:
+    """max |t|.w over 0 <= w <= room, ||w||_p <= U, by filling the coordinates."""
+    size = np.abs(t)
+    if math.isinf(p):
+        return float((size * np.minimum(room, U)).sum())
+    if p == 1.0:
+        total, left = 0.0, U
+        for j in np.argsort(-size):
+            used = min(left, room[j])
+            total, left = total + size[j] * used, left - used
+        return float(total)
+    low, high = 0.0, 1e9
+    for _ in range(200):
+        tau = 0.5 * (low + high)
+        w = np.minimum(room, tau * size ** (1.0 / (p - 1.0)))
+        low, high = (tau, high) if (w**p).sum() < U**p else (low, tau)
+    return float((size * w).sum())
+
+
+@pytest.mark.parametrize("p", NORMS)
+def test_how_far_a_linear_function_falls(p: float) -> None:
+    """Never less than the truth, and near it: the split between ball and box is a good one, in search and checker."""
+    from layercert.bounds.ball import Ball
+    from layercert.certificate.cap import lowest_on_cap
+    from layercert.search.adaptive.fall import fall
+
+    rng = np.random.default_rng(11)
+    q = 1.0 if math.isinf(p) else math.inf if p == 1.0 else p / (p - 1.0)
+    network = Network.from_arrays([rng.normal(size=(3, 12)), rng.normal(size=(2, 3))], [np.zeros(3), np.zeros(2)])
+    for _ in range(40):
+        x = np.where(rng.random(12) < 0.3, 0.0, rng.random(12))
+        problem = robustness(network, x, p, domain=(0.0, 1.0))
+        U = float(rng.uniform(0.05, 1.5))
+        t = rng.normal(size=12) * rng.choice([0.01, 1.0, 100.0])
+        box = problem.box
+        assert box is not None
+        room = np.where(t > 0, -box.lo, box.hi)
+        truth = _fall(t, room, U, p)
+        searched = fall(t, 1.0, 0.0, np.zeros(12), U, _packed(problem, U))[0]
+        down, up = np.minimum(-box.lo, U), np.minimum(box.hi, U)
+        checked = -lowest_on_cap(t[None], np.zeros(0), 0.0, U, q, down, up)[0][0]
+        bounded = Ball(problem, U).fall(t[None])[0]
+        for name, value in (("search", searched), ("checker", checked), ("bounds", bounded)):
+            assert value >= truth * (1 - 1e-12), name
+        assert searched <= truth * 1.1 and checked <= truth * 1.1, (searched / truth, checked / truth)
+        assert bounded <= truth * (1.1 if p > 1 else 3.0)
+
+
+def _packed(problem: Problem, U: float) -> object:
+    from layercert.search.adaptive.model import build
+
+    return build(problem, U)[0]

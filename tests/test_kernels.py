@@ -126,6 +126,23 @@ def test_a_face_alone_is_answered_as_in_its_family(programs: Programs) -> None:
             assert together.value[i] == pytest.approx(alone.value[0], abs=3e-9 * scale)
 
 
+@pytest.mark.parametrize("boxed", [False, True])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
+def test_almost_one_and_the_same_row(p: float, boxed: bool) -> None:
+    """Rows that differ by 1e-5 and contradict each other, as in networks trained with an l1 penalty."""
+    rng = np.random.default_rng(5)
+    box = Box(np.full(60, -0.3), np.full(60, 0.5)) if boxed else None
+    for _ in range(25):
+        row = rng.normal(size=60)
+        A = (row + 1e-5 * rng.normal(size=(8, 60))) * rng.choice([-1.0, 1.0], 8)[:, None]
+        r = A @ (0.05 * rng.normal(size=60)) + 1e-3 * rng.normal(size=8)
+        rows = Polyhedron(A, r, np.full(8, 1e-13), np.full(8, 1e-13))
+        programs = Programs(rows, np.arange(-1, 8), Norm(p), box, cutoff=1.0)
+        kernel = next(k for k in kernels(Norm(p)) if k.supports(programs))
+        answers = solved(kernel, programs)
+        assert answers.decided.all(), (kernel.name, answers.lower, answers.value)
+
+
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
 @pytest.mark.parametrize("boxed", [False, True])
 def test_no_rows_no_distance(p: float, boxed: bool) -> None:

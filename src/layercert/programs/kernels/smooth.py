@@ -206,6 +206,69 @@ def try_step(ask: Smooth, dual: Dual, to: Dual, free: Indices, d: Vector, k: int
 
 
 @njit
+def held_at_zero(lam: Vector, free: Indices, d: Vector, k: int, e: int) -> int:
+    """Position of the row without a multiplier whose direction is most negative; -1: none."""
+    worst = -1
+    for a in range(k):
+        if d[a] < 0.0 and free[a] != e and lam[free[a]] <= 0.0 and (worst < 0 or d[a] < d[worst]):
+            worst = a
+    return worst
+
+
+@njit
+def leave_out(H: Matrix, free: Indices, k: int, position: int) -> int:
+    """Take one row out of the free ones and of H."""
+    for a in range(position, k - 1):
+        free[a] = free[a + 1]
+        for b in range(position):
+            H[a, b] = H[a + 1, b]
+        for b in range(position, a + 1):
+            H[a, b] = H[a + 1, b + 1]
+    return k - 1
+
+
+@njit
+def newton(H: Matrix, L: Matrix, y: Vector, free: Indices, k: int, extra: float, d: Vector) -> float:
+    """d with (H + extra I) d = y on the free rows; returns y.d, -1 where H is not definite enough."""
+    if not cholesky(H, L, k, extra):
+        return -1.0
+    for a in range(k):
+        d[a] = y[free[a]]
+    forward(L, k, d)
+    promise = dot(d, d, k)
+    backward(L, k, d)
+    return promise
+
+
+@njit
+def line_search(
+    ask: Smooth,
+    dual: Dual,
+    trial: Dual,
+    y: Vector,
+    free: Indices,
+    d: Vector,
+    k: int,
+    t: float,
+    e: int,
+    F: float,
+    attempts: int,
+) -> float:
+    """Halve the step until F gains its share of what the gradient promises; -inf when no attempt does."""
+    cap = step_to_zero(dual.lam, free, d, k, e)
+    for attempt in range(attempts):
+        better = try_step(ask, dual, trial, free, d, k, t, e)
+        promise = 0.0
+        for a in range(k):
+            promise += y[free[a]] * (trial.lam[free[a]] - dual.lam[free[a]])
+        if promise > 0.0 and better >= F + 0.2 * promise and better > F:
+            return better
+        # among dependent rows a direction may be endless: go no farther than the first multiplier at zero
+        t = cap if attempt == 3 and cap < t else 0.5 * t
+    return -np.inf
+
+
+@njit
 def climb(ask: Smooth, dual: Dual, trial: Dual, e: int, U: float, work: Work) -> tuple[int, float]:
     """Newton from the present multipliers; OPTIMAL also where rounding ends the progress. Status and F."""
     A, r, lam, w = ask.A, ask.r, dual.lam, dual.w
@@ -224,33 +287,30 @@ def climb(ask: Smooth, dual: Dual, trial: Dual, e: int, U: float, work: Work) ->
         dual_slopes(ask, dual, slope)
         # where the box holds everything there is no curvature: the ratio of lengths stands in
         top = max(gram(A, free, k, slope, work.scaled, H), largest(w, n) / largest(dual.g, n))
-        gained = False
+        better = -np.inf
         damping = 1e-14
-        while not gained and damping < 1e3:
+        while better == -np.inf and damping < 1e3:
             extra = damping * top + 1e-200
             damping *= 1e3
-            if not cholesky(H, L, k, extra):
+            promise = newton(H, L, y, free, k, extra, d)
+            if promise < 0.0:
                 continue
-            for a in range(k):
-                d[a] = y[free[a]]
-            forward(L, k, d)
-            promise = dot(d, d, k)
-            backward(L, k, d)
             if promise <= 1e-15 * F:
                 return OPTIMAL, F
-            cap = step_to_zero(lam, free, d, k, e)
-            t = 1.0
-            for attempt in range(16):
-                better = try_step(ask, dual, trial, free, d, k, t, e)
-                promise = 0.0
-                for a in range(k):
-                    promise += y[free[a]] * (trial.lam[free[a]] - lam[free[a]])
-                if promise > 0.0 and better >= F + 0.2 * promise and better > F:
-                    gained = True
-                    break
-                # among dependent rows a direction may be endless: go no farther than the first multiplier at zero
-                t = cap if attempt == 3 and cap < t else 0.5 * t
-        if not gained:
+            better = line_search(ask, dual, trial, y, free, d, k, 1.0, e, F, 6)
+            if better > -np.inf:
+                break
+            # Nearly dependent rows: cutting negative multipliers off turns the direction around. Leave the rows out
+            # that would go below zero at once, and go no farther than the first multiplier at zero.
+            out = held_at_zero(lam, free, d, k, e)
+            while out >= 0 and promise >= 0.0:
+                k = leave_out(H, free, k, out)
+                promise = newton(H, L, y, free, k, extra, d)
+                out = held_at_zero(lam, free, d, k, e)
+            if promise > 0.0:
+                t = min(1.0, step_to_zero(lam, free, d, k, e))
+                better = line_search(ask, dual, trial, y, free, d, k, t, e, F, 16)
+        if better == -np.inf:
             return OPTIMAL, F
         F = better
         copy(trial.lam, lam)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.programs.kernels.jit import njit_sums
-from layercert.search.adaptive.halfspace import fall
+from layercert.search.adaptive.fall import fall
 
 #: Evaluations of the concave function; more bring nothing measurable.
 ROUNDS = 7
@@ -77,52 +77,5 @@ def minimiser(h, lam, U, model, g, w):  # type: ignore[no-untyped-def]
 @njit_sums
 def _evaluate(h, sign, lam, U, model, g, s):  # type: ignore[no-untyped-def]
     """lam s - fall(sign h + lam g), rounded down, its derivative in lam, and ||h||_q."""
-    n, p = len(h), model.p
-    up = 1.0 + 2.3e-16 * (n + 64)
-    total, inner, size = 0.0, 0.0, 0.0
-    if np.isinf(p):
-        if model.boxed:
-            for j in range(n):
-                t = sign * h[j] + lam * g[j]
-                down, up_room = -model.box_lo[j], model.box_hi[j]
-                room = min(U, down if t > 0.0 else up_room)
-                total += abs(t) * room
-                inner += g[j] * (room if t > 0.0 else -room)
-                size += abs(h[j])
-        else:
-            for j in range(n):
-                t = sign * h[j] + lam * g[j]
-                total += abs(t)
-                inner += g[j] if t > 0.0 else -g[j]
-                size += abs(h[j])
-            total *= U
-            inner *= U
-        return lam * s - total * up, s - inner, size
-    if p == 2.0:
-        by_room = 0.0
-        if model.boxed:
-            for j in range(n):
-                t = sign * h[j] + lam * g[j]
-                down, up_room = -model.box_lo[j], model.box_hi[j]
-                room = min(U, down if t > 0.0 else up_room)
-                live = t if room > 0.0 else 0.0
-                total += live * live
-                inner += live * g[j]
-                by_room += abs(t) * room
-                size += h[j] * h[j]
-        else:
-            for j in range(n):
-                t = sign * h[j] + lam * g[j]
-                total += t * t
-                inner += t * g[j]
-                size += h[j] * h[j]
-        if size < 1e250 and (total > 1e-250 or total == 0.0):
-            length = np.sqrt(total)
-            drop = U * length
-            if model.boxed:
-                drop = min(drop, by_room)
-            return lam * s - drop * up, s - U * inner / max(length, 1e-300), np.sqrt(size)
-    t = np.empty(n)
-    for j in range(n):
-        t[j] = sign * h[j] + lam * g[j]
-    return lam * s - fall(t, U, model), 0.0, 0.0
+    drop, slope, size = fall(h, sign, lam, g, U, model)
+    return lam * s - drop * (1.0 + 2.3e-16 * (2 * len(h) + 128)), s - slope, size

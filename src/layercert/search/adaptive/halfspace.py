@@ -1,4 +1,4 @@
-"""Kernels about one linear function on the ball: how far it can fall, and the proved distance to where it is zero."""
+"""Kernels about one linear function: its dual norm, and the proved distance to where it is zero."""
 
 from __future__ import annotations
 
@@ -6,42 +6,6 @@ import numpy as np
 
 from layercert.attack_kernel import nearest_step
 from layercert.programs.kernels.jit import njit_sums
-
-
-@njit_sums
-def fall(g, U, model):  # type: ignore[no-untyped-def]
-    """Upper bound, rounded up, of max -g.w over the offsets w of the ball of radius U inside the box.
-
-    Without a box U ||g||_q. With one, coordinates without room drop out of that norm, and the box alone gives a second
-    bound; for p = inf both are taken coordinate by coordinate, which is exact.
-    """
-    n, p = len(g), model.p
-    up = 1.0 + 2.3e-16 * (n + 64)
-    if not model.boxed:
-        if np.isinf(p):
-            total = 0.0
-            for j in range(n):
-                total += abs(g[j])
-            return U * total * up
-        if p == 2.0:
-            total = 0.0
-            for j in range(n):
-                total += g[j] * g[j]
-            if 1e-280 < total < 1e280:
-                return U * np.sqrt(total) * up
-        return U * dual_norm(g, p) * up
-    by_room = 0.0
-    for j in range(n):
-        size = abs(g[j])
-        if size > 0.0:
-            by_room += size * min(U, -model.box_lo[j] if g[j] > 0 else model.box_hi[j])
-    if np.isinf(p):
-        return by_room * up
-    live = np.zeros(n)
-    for j in range(n):
-        if (-model.box_lo[j] if g[j] > 0 else model.box_hi[j]) > 0.0:
-            live[j] = g[j]
-    return min(by_room, U * dual_norm(live, p)) * up
 
 
 @njit_sums

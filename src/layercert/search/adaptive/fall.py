@@ -1,0 +1,173 @@
+"""Kernels: how far the linear function t = sign h + lam g can fall on the ball of radius U inside the box.
+
+For every split |t| = t1 + t2 into parts >= 0 and every w of ball and box, -t.w <= U ||t1||_q + t2.room. The best split
+is t1_j = min(|t_j|, mu room_j^(p-1)) with mu = ||t1||_q / U^(p-1): a coordinate that the box stops first keeps in t1
+what the norm explains. A few steps of that equation from t1 = |t| come near; any mu gives a bound.
+
+Each function returns the bound (not yet rounded up), its slope in lam, and ||h||_q.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layercert.programs.kernels.jit import njit_sums
+
+#: Steps towards the best split.
+SPLITS = 3
+#: Bisections of mu for p = 1.
+HALVINGS = 6
+
+
+@njit_sums
+def fall(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
+    p = model.p
+    if np.isinf(p):
+        return fall_linf(h, sign, lam, g, U, model)
+    if p == 1.0:
+        return fall_l1(h, sign, lam, g, U, model)
+    if p == 2.0:
+        total, inner, size = 0.0, 0.0, 0.0
+        for j in range(len(h)):
+            t = sign * h[j] + lam * g[j]
+            total += t * t
+            inner += t * g[j]
+            size += h[j] * h[j]
+        if size < 1e250 and (total > 1e-250 or total == 0.0):
+            length = np.sqrt(total)
+            if not model.boxed:
+                return U * length, U * inner / max(length, 1e-300), np.sqrt(size)
+            drop, slope = split_l2(h, sign, lam, g, U, model, length)
+            return drop, slope, np.sqrt(size)
+    return fall_lp(h, sign, lam, g, U, model)
+
+
+@njit_sums
+def room_of(t, j, U, model):  # type: ignore[no-untyped-def]
+    """How far coordinate j can go against t."""
+    return min(U, -model.box_lo[j] if t > 0.0 else model.box_hi[j])
+
+
+@njit_sums
+def fall_linf(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
+    """Coordinate by coordinate, which is exact."""
+    total, inner, size = 0.0, 0.0, 0.0
+    if model.boxed:
+        for j in range(len(h)):
+            t = sign * h[j] + lam * g[j]
+            room = room_of(t, j, U, model)
+            total += abs(t) * room
+            inner += g[j] * (room if t > 0.0 else -room)
+            size += abs(h[j])
+        return total, inner, size
+    for j in range(len(h)):
+        t = sign * h[j] + lam * g[j]
+        total += abs(t)
+        inner += g[j] if t > 0.0 else -g[j]
+        size += abs(h[j])
+    return U * total, U * inner, size
+
+
+@njit_sums
+def fall_l1(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
+    """U mu + sum_j max(|t_j| - mu, 0) room_j, least where the rooms above mu add up to U."""
+    top, inner, size = 0.0, 0.0, 0.0
+    for j in range(len(h)):
+        t = sign * h[j] + lam * g[j]
+        size = max(size, abs(h[j]))
+        if abs(t) > top and room_of(t, j, U, model) > 0.0:
+            top = abs(t)
+            inner = g[j] if t > 0.0 else -g[j]
+    best, slope = U * top, U * inner
+    if not model.boxed or top == 0.0:
+        return best, slope, size
+    low, high = 0.0, top
+    for _ in range(HALVINGS):
+        mu = 0.5 * (low + high)
+        drop, filled, inner, last = U * mu, 0.0, 0.0, 0.0
+        for j in range(len(h)):
+            t = sign * h[j] + lam * g[j]
+            if abs(t) > mu:
+                room = room_of(t, j, U, model)
+                drop += (abs(t) - mu) * room
+                filled += room
+                inner += g[j] * (room if t > 0.0 else -room)
+                last = g[j] if t > 0.0 else -g[j]
+        if drop < best:
+            best, slope = drop, inner + (U - filled) * last  # roughly: who takes the rest of the ball is near mu
+        if filled > U:
+            low = mu
+        else:
+            high = mu
+    return best, slope, size
+
+
+@njit_sums
+def split_l2(h, sign, lam, g, U, model, length):  # type: ignore[no-untyped-def]
+    best, slope = np.inf, 0.0
+    for _ in range(SPLITS):
+        mu = length / U
+        square, cost, inner = 0.0, 0.0, 0.0
+        for j in range(len(h)):
+            t = sign * h[j] + lam * g[j]
+            room = room_of(t, j, U, model)
+            part = min(abs(t), mu * room)
+            square += part * part
+            cost += (abs(t) - part) * room
+            inner += g[j] * (part if t > 0.0 else -part)
+        length = np.sqrt(square)
+        drop = U * length + cost
+        if drop < best:
+            best, slope = drop, inner * U / max(length, 1e-300)
+    return best, slope
+
+
+@njit_sums
+def raised(x, exponent):  # type: ignore[no-untyped-def]
+    """x**exponent, without logarithms where roots do (p = 3 and p = 1.5)."""
+    if exponent == 0.5:
+        return np.sqrt(x)
+    if exponent == 1.5:
+        return x * np.sqrt(x)
+    if exponent == 2.0:
+        return x * x
+    if exponent == 3.0:
+        return x * x * x
+    return x**exponent
+
+
+@njit_sums
+def fall_lp(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
+    """Any 1 < p < inf, in units of the largest |t_j| against overflow."""
+    n, p = len(h), model.p
+    q = p / (p - 1.0)
+    top, most = 0.0, 0.0
+    for j in range(n):
+        top = max(top, abs(sign * h[j] + lam * g[j]))
+        most = max(most, abs(h[j]))
+    if top == 0.0:
+        return 0.0, 0.0, 0.0
+    power, size = 0.0, 0.0
+    for j in range(n):
+        power += raised(abs(sign * h[j] + lam * g[j]) / top, q)
+        size += raised(abs(h[j]) / most, q) if most > 0.0 else 0.0
+    size = most * size ** (1.0 / q)
+    length = power ** (1.0 / q)
+    best, slope = np.inf, 0.0
+    for _ in range(SPLITS if model.boxed else 1):
+        mu = length / U ** (p - 1.0)
+        power, cost, inner = 0.0, 0.0, 0.0
+        for j in range(n):
+            t = (sign * h[j] + lam * g[j]) / top
+            part = abs(t)
+            if model.boxed:
+                room = room_of(t, j, U, model)
+                part = min(part, mu * raised(room, p - 1.0))
+                cost += (abs(t) - part) * room
+            power += raised(part, q)
+            inner += g[j] * (raised(part, q - 1.0) if t > 0.0 else -raised(part, q - 1.0))
+        length = power ** (1.0 / q)
+        drop = U * length + cost
+        if drop < best:
+            best, slope = drop, inner * U / max(length, 1e-300) ** (q - 1.0)
+    return best * top, slope, size
