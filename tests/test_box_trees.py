@@ -276,7 +276,7 @@ def test_a_problem_without_hidden_layers() -> None:
     net = Network.from_arrays([[[-1.0], [1.0]]], [[1.0, 0.0]])
     clause = Clause(np.array([[1.0, -1.0]]), np.zeros(1), target=1)
     problem = Problem(net, np.array([0.2]), (clause,), Norm(math.inf), 0.25, None, 0)
-    certificate = prove(problem, 0.25, None, math.inf)
+    certificate = prove(problem, 0.25, None, math.inf, by_boxes=True)
     assert isinstance(certificate.trees[0], BoxTree) and certificate.radius == 0.25
     for exact in (False, True):
         assert check(net, certificate, exact=exact).ok

@@ -62,7 +62,7 @@ def test_the_distance_is_that_of_brute_force(seed: int) -> None:
 @pytest.fixture
 def boxes_alone(monkeypatch: pytest.MonkeyPatch) -> str:
     """The method when a box is finished by programs only once it is one linear piece, or tiny."""
-    effort = Effort(threads=1, batch=4, few=0)
+    effort = Effort(threads=1, batch=4, root=0, few=0)
     monkeypatch.setitem(METHODS, "alone", Method("alone", partial(input_split, effort=effort), "for tests"))
     return "alone"
 
@@ -118,7 +118,7 @@ def run(problem: Problem, any_witness: bool) -> tuple[float, float]:
     task = Task(problem, make_chain("default", problem.norm), min(problem.radius, problem.reach))
     task.any_witness = any_witness
     lower, upper = 0.0, math.inf
-    for event in input_split(task, Effort(threads=1)):
+    for event in input_split(task, Effort(threads=1, root=0)):
         if isinstance(event, Bound):
             lower = max(lower, event.lower)
         elif isinstance(event, Improve):
@@ -209,6 +209,12 @@ def test_numbers_that_would_overflow_prove_nothing() -> None:
     with Workers(build(problem), 1) as workers:
         found = workers(Boxes(np.array([[0.4]]), np.array([[0.6]]), side, np.zeros(1, np.intp), np.zeros(1)))
     assert found.unstable[0] == -1 and found.margin[0] == -math.inf
+
+
+def test_networks_too_large_for_forms_are_refused() -> None:
+    net = Network.from_arrays([np.zeros((9000, 1)), np.zeros((2, 9000))], [np.ones(9000), [1.0, 0.0]])
+    with pytest.raises(lc.LayerCertError, match=r"would need 1236 MiB a thread .*; use the method 'adaptive'"):
+        list(input_split(Task(lc.problem.robustness(net, [0.0]), make_chain("default", Norm(math.inf)), 1.0)))
 
 
 # The frontier, threads, the choice

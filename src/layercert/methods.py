@@ -14,7 +14,7 @@ from layercert.problem import Problem
 from layercert.search.adaptive import adaptive
 from layercert.search.events import Event
 from layercert.search.geocert import distance_priority, geocert, lipschitz_priority
-from layercert.search.inputs import FEW_INPUTS, input_split, open_neurons
+from layercert.search.inputs import input_split, open_neurons, suits
 from layercert.search.layercert import layercert
 from layercert.search.parts import SeenEarly, SeenLate, always, crown_restriction, no_restriction
 from layercert.search.recursive import crown_restrict, layercert_recursive, lp_restrict
@@ -81,8 +81,7 @@ def choose(problem: Problem, U: float | None = None) -> str:
     on small ones. In other norms boxes fit the ball badly, and with more inputs there are too many ways to cut
     (PERFORMANCE.md, "Few inputs").
     """
-    network = problem.network
-    if network.inputs > FEW_INPUTS or not math.isinf(problem.norm.p) or network.L == 0 or not problem.clauses:
+    if not suits(problem.network) or not math.isinf(problem.norm.p) or not problem.clauses:
         return "adaptive"
     reach = min(problem.radius, problem.reach, math.inf if U is None else U)
     if math.isfinite(reach) and open_neurons(problem, reach) <= MANY_OPEN:

@@ -19,7 +19,7 @@ from layercert.programs.stacks import make_chain
 from layercert.prove_boxes import Unclosed, box_tree
 from layercert.prove_neurons import TreeBuilder, TreeRecorder, Unproved
 from layercert.search.adaptive import adaptive
-from layercert.search.inputs import FEW_INPUTS
+from layercert.search.inputs import suits
 from layercert.search.task import Task
 
 #: The certified radius is this much (relative) below the bound that the search proved.
@@ -43,7 +43,7 @@ def prove(
     radius = min(lower * (1.0 - MARGIN), problem.reach)
     trees: list[Tree | BoxTree] = []
     if by_boxes is None:
-        by_boxes = problem.network.inputs <= FEW_INPUTS
+        by_boxes = suits(problem.network)
     if by_boxes and math.isinf(problem.norm.p) and radius > 0:
         # without a witness nothing says that the margin is needed, and a whole domain should be covered to its ends
         full = min(lower, problem.reach) if witness is None else radius

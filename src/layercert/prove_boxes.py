@@ -53,7 +53,7 @@ def box_tree(setting: Setting, C: Matrix, d: Vector, deadline: float | None = No
     return BoxTree(np.concatenate(axes), np.concatenate(cuts))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def grow(net: Any, w: Any, lo: Any, hi: Any, side: Any, opened: int, axis: Any, cut: Any) -> Any:
     """Fill in nodes in preorder, as many as fit; the number of boxes still open (-1: stuck), and of nodes made."""
     n = lo.shape[1]

@@ -87,7 +87,7 @@ def work(net: Net) -> Work:
     return Work._make(parts)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def bound_neurons(net: Any, w: Any, lo: Any, hi: Any, side: Any) -> bool:
     """Bounds of all neurons on the box; False when numbers are too large.
 
@@ -173,7 +173,7 @@ def bound_neurons(net: Any, w: Any, lo: Any, hi: Any, side: Any) -> bool:
     return True
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def bound_rows(net: Any, w: Any, side: Any) -> None:
     """G and s with G_r.(v - mid) + s_r <= row r at every v of the box."""
     L = len(net.widths) - 1

@@ -25,8 +25,12 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Matrix, Vector, gamma
 from layercert.attack_kernel import Packed
+from layercert.errors import OptionError
+from layercert.network import Network
 from layercert.problem import Problem
 
+#: Bytes a thread may use for affine forms.
+MOST_MEMORY = 1 << 30
 #: Sizes from here on might overflow.
 HUGE = 1e150
 
@@ -46,6 +50,16 @@ class Model(NamedTuple):
     c_error: Vector
     step: float  # gamma of one layer's forms
     noise: float  # gamma of a backward pass
+
+
+def require_room(network: Network) -> None:
+    """Forms have a coefficient for every neuron: refuse networks for which that does not fit into memory."""
+    size = 16 * max(network.widths) * (network.inputs + network.neurons)
+    if size > MOST_MEMORY:
+        raise OptionError(
+            f"input-split would need {size >> 20} MiB a thread for {network}, and is of no use on networks so large; "
+            "use the method 'adaptive'"
+        )
 
 
 def build(problem: Problem) -> Model:

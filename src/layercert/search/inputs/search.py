@@ -17,17 +17,19 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector, gamma
 from layercert.attack import attack
 from layercert.geometry import Polyhedron
+from layercert.network import Network
 from layercert.problem import Problem
+from layercert.programs.kernels.jit import announce, is_compiled
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.search import GROWTH, affine, first_radius
 from layercert.search.events import Bound, Event, Improve
-from layercert.search.inputs.boxes import Boxes, Findings, Workers, default_threads
+from layercert.search.inputs.boxes import Boxes, Findings, Workers, default_threads, examine
 from layercert.search.inputs.frontier import Frontier
-from layercert.search.inputs.model import build
+from layercert.search.inputs.model import build, require_room
 from layercert.search.task import Task
 
-#: Beyond this many inputs there are too many directions to cut.
-FEW_INPUTS = 6
+#: Beyond this many inputs there are too many directions to cut, beyond this many neurons forms are too long.
+FEW_INPUTS, MOST_NEURONS = 6, 4096
 #: Boxes within this relative distance of a witness are closed.
 TOLERANCE = 1e-7
 
@@ -38,6 +40,7 @@ class Effort:
 
     threads: int = field(default_factory=default_threads)
     batch: int = 64  # boxes a thread and round
+    root: int = 6  # with at most so many unstable neurons the whole ball is a matter of a few programs
     few: int = 3  # a box with at most so many unstable neurons is finished by programs, if the distance is asked for;
     more: int = 8  # one more for every so many cuts that did not close it,
     most: int = 10  # and never more than these
@@ -52,6 +55,9 @@ def input_split(task: Task, effort: Effort | None = None) -> Iterator[Event]:
     if problem.network.L == 0:
         yield from affine(task)
         return
+    require_room(problem.network)
+    if not is_compiled(examine):
+        announce("LayerCert compiles its kernels for boxes of inputs, once (about half a minute)...")
     limit = min(task.U, task.horizon)
     witness = min(problem.radius, problem.reach) > task.U  # the caller's
     if not witness and not task.any_witness:  # else the caller has tried already
@@ -182,7 +188,9 @@ class Cover:
             cuts = np.log2(self.widths / (boxes.hi - boxes.lo), where=self.widths > 0, out=np.zeros_like(boxes.lo))
         effort = self.effort
         few = -effort.more if self.task.any_witness else effort.few
-        return np.minimum(few + np.minimum(cuts.sum(axis=1), 1e3).astype(np.intp) // effort.more, effort.most)
+        total = np.minimum(cuts.sum(axis=1), 1e3)
+        later = np.minimum(few + total.astype(np.intp) // effort.more, effort.most)
+        return np.where(total == 0, effort.root, later)
 
     def _finish(self, box: Boxes) -> Iterator[Event]:
         """One program for each linear piece that may meet the box."""
@@ -199,6 +207,11 @@ class Cover:
             lower = min(lower, answer.lower)
             yield from self._improve(answer.step, answer.value, clause)
         self.closed = min(self.closed, max(lower, float(box.key[0])))
+
+
+def suits(network: Network) -> bool:
+    """Is the network one that input splitting is made for?"""
+    return network.L > 0 and network.inputs <= FEW_INPUTS and network.neurons <= MOST_NEURONS
 
 
 def open_neurons(problem: Problem, U: float) -> int:
