@@ -221,6 +221,14 @@ def test_every_opset(read: Any, opset: int) -> None:
     np.testing.assert_allclose(logits - np.log(np.exp(logits).sum()), run(model, x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_a_softmax_left_out_is_on_record(read: Any, op: str) -> None:
+    """Outputs are then logits: a property of probabilities must not be checked on them."""
+    net = read(build(f"h = Gemm(x, W); s = {op}<axis=1>(h); y = Identity(s)", ("N", 4), W=(4, 3)))
+    assert net.dropped == f"{op} (node 's')" and net.input_shape == (1, 4)
+    assert read(build("y = Gemm(x, W)", W=(4, 3))).dropped == ""
+
+
 @given(data=st.data())
 def test_gemm_with_any_attributes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """alpha A' B' + beta C, the input on any of its three places, C of any shape that broadcasts."""

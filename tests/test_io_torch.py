@@ -108,6 +108,7 @@ def test_a_softmax_at_the_end_is_left_out(nn: Any, name: str, dim: int | None) -
     linear = nn.Linear(4, 3)
     module = nn.Sequential(linear, getattr(nn, name)(dim=dim), nn.Identity())
     assert from_torch(module).sha256 == from_torch(linear).sha256
+    assert from_torch(module).dropped == f"{name} '1'" and from_torch(linear).dropped == ""
 
 
 def test_a_subclass_that_runs_the_same_forward_is_taken(nn: Any) -> None:

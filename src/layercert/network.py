@@ -28,6 +28,8 @@ class Network:
     biases: tuple[Vector, ...]
     source: str = "arrays"
     runtime: Callable[[Vector], Vector | None] | None = None  # the model's own: onnxruntime, PyTorch
+    dropped: str = ""  # an order-preserving operation the reader left out at the end, by name: outputs are logits
+    input_shape: tuple[int, ...] = ()  # of one input as the model's file has it, () where the source has none
 
     @staticmethod
     def from_arrays(weights: Sequence[ArrayLike], biases: Sequence[ArrayLike], source: str = "arrays") -> Network:

@@ -113,7 +113,8 @@ class Affine:
     def network(self, source: str) -> Network:
         """The network that computes this value; after a last ReLU comes the identity as output layer."""
         layers = (*self.layers, (self.A, self.c))
-        return Network.from_arrays([A.toarray() for A, _ in layers], [c for _, c in layers], source)
+        network = Network.from_arrays([A.toarray() for A, _ in layers], [c for _, c in layers], source)
+        return replace(network, dropped=self.dropped)
 
     def _broadcast(self, shape: Shape) -> Affine:
         return self.gather(np.broadcast_to(self.ids, np.broadcast_shapes(self.shape, shape)))

@@ -8,6 +8,7 @@ input. Which operations are read stands in `layercert.io.ops`; every other one i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,15 @@ def read_onnx(path: Path) -> Network:
     target = _single("output", list(graph.output))
     nodes = _needed(graph, target.name)
     _check(nodes, model.ir_version, opset)
-    values: dict[str, Value] = {source.name: _input(source)}
+    x = _input(source)
+    values: dict[str, Value] = {source.name: x}
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is found, and named, by Network
         for node in nodes:
             for name in node.input:
                 if name in tensors and name not in values:
                     values[name] = _numbers(tensors[name], f"tensor {name!r}")
             values[node.output[0]] = _compute(node, opset, values)
-    return _output(values, target.name).network(path.name)
+    return replace(_output(values, target.name).network(path.name), input_shape=x.shape)
 
 
 # The file.
