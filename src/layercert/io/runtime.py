@@ -47,18 +47,19 @@ class TorchRuntime:
     """The outputs of a PyTorch module in evaluation mode, in its own float type."""
 
     module: Any
+    shape: tuple[int, ...] = ()  # of one input with its batch axis
     name: str = "PyTorch"
 
     def __call__(self, v: Vector) -> Vector | None:
         import torch
 
-        kind = next(self.module.parameters()).dtype
+        kind = next((p.dtype for p in self.module.parameters()), torch.float32)
         training = self.module.training
         self.module.eval()
         try:
             with torch.no_grad():
-                answer = self.module(torch.as_tensor(v).to(kind)[None])
-        except RuntimeError:  # a module that wants images: its own shape is not known here
+                answer = self.module(torch.as_tensor(v).to(kind).reshape(self.shape or (1, -1)))
+        except RuntimeError:  # a module whose Flatten wants images, of a shape that nobody said
             return None
         finally:
             self.module.train(training)

@@ -1,30 +1,33 @@
-"""PyTorch modules: Sequential, nested as you like, of Linear and ReLU, read as in evaluation mode.
+"""PyTorch modules: any forward that torch.fx can trace, read as in evaluation mode.
 
-A module is recognised by the forward function it runs, not by its class alone: a subclass of Linear that
-computes something else is refused. Parameters are widened to float64 without change; consecutive Linear
-modules are fused as `layercert.io.affine` says.
+Tracing gives a graph of modules, functions and methods; each is read by its row in `layercert.io.torch_ops`, which
+hands it to the readers of ONNX's operations. A module is recognised by the forward function it runs, not by its class
+alone: the forward of a subclass that computes something else is traced instead. A forward that branches on values
+cannot be traced, and is refused. Parameters are widened to float64 without change; consecutive affine operations are
+fused as `layercert.io.affine` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layercert.arrays import Matrix
 from layercert.errors import MissingPackageError, ModelError
 from layercert.io.affine import Affine
+from layercert.io.torch_ops import ALIASES, FUNCTIONS, MODULES, SHARING_MODULES, Call, numbers
 from layercert.network import Network
 
 if TYPE_CHECKING:
     import torch
 
-    Handler: TypeAlias = Callable[[Affine, torch.nn.Module, str], Affine]
+_EXPORT = "it can be exported with torch.onnx.export(module, x, 'model.onnx', dynamo=True) and read with load(path)"
 
 
-def read_module(module: torch.nn.Module) -> Network:
+def read_module(module: torch.nn.Module, input_shape: Sequence[int] | None = None) -> Network:
     """The network of a module; its training mode, gradients and device stay as they are."""
     try:
         import torch
@@ -35,27 +38,83 @@ def read_module(module: torch.nn.Module) -> Network:
             f"from_torch takes a torch.nn.Module, got {type(module).__name__}; "
             "for a state_dict build the module first, for a file use load(path)"
         )
-    steps = list(_steps(module, ""))
-    first = next((m for m, _, handler in steps if handler is _linear), None)
-    if first is None:
-        raise ModelError(f"{type(module).__name__} holds no Linear module, so the number of inputs is unknown")
-    x = Affine.input((int(first.in_features),))
-    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is found, and named, by Network
-        for m, label, handler in steps:
-            if x.dropped and handler in (_linear, _relu):
-                raise ModelError(
-                    f"{x.dropped} is followed by {label}; a Softmax is taken only at the end, "
-                    "where it does not change the class"
-                )
-            x = handler(x, m, label)
-    return x.network(f"torch {type(module).__name__}")
+    with _evaluation(module):
+        graph = _trace(module)
+        x = Affine.input((1, *_input_shape(module, graph, input_shape)))
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow is found, and named, by Network
+            y = _run(module, graph, x)
+    if sum(n > 1 for n in y.shape) > 1:
+        raise ModelError(
+            f"the output of {type(module).__name__} has shape {y.shape} for an input of shape {x.shape}; a classifier "
+            "gives one vector of scores; is input_shape that of one input, without the batch?"
+        )
+    return replace(y.network(f"torch {type(module).__name__}"), input_shape=x.shape)
 
 
-def _steps(module: torch.nn.Module, path: str) -> Iterator[tuple[torch.nn.Module, str, Handler]]:
-    """The modules in the order they run, each with its name for messages and its handler."""
+@contextmanager
+def _evaluation(module: torch.nn.Module) -> Iterator[None]:
+    modes = [(m, m.training) for m in module.modules()]
+    for m, _ in modes:
+        m.training = False
+    try:
+        yield
+    finally:
+        for m, mode in modes:
+            m.training = mode
+
+
+def _trace(module: torch.nn.Module) -> Any:
+    from torch import fx
+
+    class Tracer(fx.Tracer):  # type: ignore[misc]
+        def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+            return _row(m) is not None or _is_foreign(m)
+
+        def call_module(self, m: torch.nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            _check(m, _label(m, self.path_of_module(m)))
+            return super().call_module(m, forward, args, kwargs)
+
+    _check(module, _label(module, ""))
+    if _row(module) is not None or _is_foreign(module):  # a single module is a graph of one node
+        graph = fx.Graph()
+        graph.output(graph.call_module("", (graph.placeholder("x"),)))
+        return graph
+    try:
+        return Tracer().trace(module)
+    except ModelError:
+        raise
+    except Exception as error:  # whatever the forward does with a value that has no numbers yet
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(
+            f"the forward of {type(module).__name__} cannot be traced by torch.fx ({lines[0].rstrip('. ')}); {_EXPORT}"
+        ) from None
+
+
+def _is_foreign(m: torch.nn.Module) -> bool:
+    """A module of torch itself that is not in the table; Sequential runs its children."""
     from torch import nn
 
-    label = f"{type(module).__name__} {path!r}" if path else type(module).__name__
+    return type(m).__module__.startswith("torch.nn") and not _runs(m, nn.Sequential)
+
+
+def _runs(module: torch.nn.Module, cls: type[torch.nn.Module]) -> bool:
+    return isinstance(module, cls) and type(module).forward is cls.forward
+
+
+def _row(module: torch.nn.Module) -> str | None:
+    from torch import nn
+
+    return next((name for name in MODULES if _runs(module, getattr(nn, name))), None)
+
+
+def _label(module: torch.nn.Module, path: str) -> str:
+    return f"{type(module).__name__} {path!r}" if path else type(module).__name__
+
+
+def _check(module: torch.nn.Module, label: str) -> None:
+    """Refuses a module that does not do what its forward says."""
+    from torch import nn
+
     if isinstance(module, nn.modules.lazy.LazyModuleMixin):
         raise ModelError(f"{label} has no weights yet; run the module once on an input")
     if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
@@ -65,80 +124,165 @@ def _steps(module: torch.nn.Module, path: str) -> Iterator[tuple[torch.nn.Module
             f"{label} is parametrized; make its weights plain first with "
             "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')"
         )
-    if _runs(module, nn.Sequential):
-        for name, child in module._modules.items():  # named_children leaves out a module used twice
-            yield from _steps(child, f"{path}.{name}" if path else name)
-        return
-    for name, handler in _HANDLERS.items():
-        if _runs(module, getattr(nn, name)):
-            yield module, label, handler
-            return
+
+
+def _input_shape(module: torch.nn.Module, graph: Any, given: Sequence[int] | None) -> tuple[int, ...]:
+    """The shape of one input: as given, or that of a vector for the first Linear."""
+    if given is not None:
+        shape = tuple(int(n) for n in given)
+        if min(shape, default=0) < 1:
+            raise ModelError(f"input_shape is the shape of one input without its batch axis, got {tuple(given)}")
+        return shape
+    for node in graph.nodes:
+        if node.op == "call_module":
+            m = module.get_submodule(node.target)
+            row = _row(m)
+            if row == "Linear":
+                return (int(m.in_features),)
+            if row is not None and row.startswith(("Conv", "MaxPool", "AvgPool", "Adaptive", "BatchNorm")):
+                raise ModelError(
+                    f"{_label(m, node.target)} needs the shape of the input: "
+                    "from_torch(module, input_shape=(channels, height, width)), without the batch axis"
+                )
+            _refuse_unknown(m, node.target)
     raise ModelError(
-        f"{label} is not supported; supported modules: Sequential, {', '.join(_HANDLERS)}; "
-        "a module with its own forward can be exported with torch.onnx.export and read with load(path)"
+        f"{type(module).__name__} holds no Linear module, so the number of inputs is unknown; give the shape of one "
+        "input: from_torch(module, input_shape=(...)), without the batch axis"
     )
 
 
-def _runs(module: torch.nn.Module, cls: type[torch.nn.Module]) -> bool:
-    return isinstance(module, cls) and type(module).forward is cls.forward
-
-
-def _linear(x: Affine, module: torch.nn.Module, label: str) -> Affine:
-    if x.shape != (module.in_features,):
-        raise ModelError(f"{label} expects {module.in_features} inputs, the modules before it produce {x.size}")
-    x = x.matmul(_numbers(module.weight, f"the weight of {label}").T)
-    return x if module.bias is None else x.plus(_numbers(module.bias, f"the bias of {label}"))
-
-
-def _relu(x: Affine, module: torch.nn.Module, label: str) -> Affine:
-    return x.relu()
-
-
-def _unchanged(x: Affine, module: torch.nn.Module, label: str) -> Affine:
-    return x
-
-
-def _flatten(x: Affine, module: torch.nn.Module, label: str) -> Affine:
-    if module.start_dim not in (0, 1) or module.end_dim != -1:
+def _refuse_unknown(m: torch.nn.Module, path: str) -> None:
+    if _row(m) is None:
         raise ModelError(
-            f"{label} flattens axes {module.start_dim}..{module.end_dim} only; "
-            "supported: all of a sample, start_dim=1 (or 0 without a batch axis) and end_dim=-1"
+            f"{_label(m, path)} is not supported; supported modules: Sequential, {', '.join(MODULES)}, and your own "
+            f"whose forward uses these; an exact distance needs a network that is continuous and piecewise linear"
         )
-    return x
 
 
-def _softmax(x: Affine, module: torch.nn.Module, label: str) -> Affine:
-    if module.dim not in (None, 1, -1):
-        raise ModelError(f"{label} runs along dim={module.dim}; supported: along the classes, dim=1 or dim=-1")
-    return replace(x, dropped=label)
+def _run(module: torch.nn.Module, graph: Any, x: Affine) -> Affine:
+    """Every node of the graph in order; what does not depend on the input is computed by torch itself."""
+    from torch import fx
+
+    values: dict[Any, Any] = {}
+    sharing = _Sharing(module, graph)
+    inputs = [node for node in graph.nodes if node.op == "placeholder" and not node.args]
+    if len(inputs) != 1:
+        raise ModelError(f"the forward of {type(module).__name__} takes {len(inputs)} inputs; a classifier has one")
+    for node in graph.nodes:
+        args, kwargs = (fx.map_arg(a, lambda n: values[n]) for a in (node.args, node.kwargs))
+        if sharing.in_place(node):
+            sharing.check(node)
+        if node.op == "placeholder":
+            values[node] = x if node is inputs[0] else node.args[0]
+        elif node.op == "get_attr":
+            values[node] = _attribute(module, node.target)
+        elif node.op == "call_module":
+            m = module.get_submodule(node.target)
+            _refuse_unknown(m, node.target)
+            call = Call(_label(m, node.target))
+            values[node] = _called(MODULES[str(_row(m))], call, (m, *args), kwargs)
+        elif node.op == "output":
+            if not isinstance(args[0], Affine):
+                raise ModelError(
+                    f"the output of {type(module).__name__} is {type(args[0]).__name__}, not one tensor that depends "
+                    "on the input; a classifier gives one vector of scores"
+                )
+            return args[0]
+        elif not _depends(args) and not _depends(kwargs):
+            method = node.op == "call_method"
+            values[node] = (
+                getattr(args[0], node.target)(*args[1:], **kwargs) if method else node.target(*args, **kwargs)
+            )
+        else:
+            name = function_name(node)
+            if name not in FUNCTIONS:
+                raise ModelError(
+                    f"{name} (node {node.name!r}) is not supported; supported functions: {', '.join(FUNCTIONS)}; "
+                    "an exact distance needs a network that is continuous and piecewise linear"
+                )
+            kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
+            values[node] = _called(FUNCTIONS[name], Call(f"{name} (node {node.name!r})"), args, kwargs)
+    raise ModelError(f"the forward of {type(module).__name__} returns nothing")
 
 
-def _numbers(parameter: torch.Tensor, what: str) -> Matrix:
+def _called(function: Callable[..., Any], call: Call, args: Any, kwargs: Any) -> Any:
+    try:
+        return function(call, *args, **kwargs)
+    except ModelError:
+        raise
+    except (TypeError, ValueError, IndexError) as error:
+        raise ModelError(f"{call.title} cannot be computed: {error}") from None
+
+
+def _attribute(module: torch.nn.Module, path: str) -> Any:
+    value: Any = module
+    for part in path.split("."):
+        value = getattr(value, part)
+    numbers(value, f"{path!r}")
+    copy = value.detach().cpu().clone()  # the forward may change it in place
+    return copy.double() if copy.is_floating_point() else copy
+
+
+def _depends(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_depends(v) for v in value.values())
+    return isinstance(value, Affine) or (isinstance(value, list | tuple) and any(_depends(v) for v in value))
+
+
+_IN_PLACE = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv"}
+
+
+def function_name(node: Any) -> str:
+    """The name of a function or method, without its effect on its argument: relu_ and iadd are relu and add."""
+    import builtins
+    import operator
+
     import torch
 
-    if parameter.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        raise ModelError(f"{what} has dtype {parameter.dtype}; supported: float16, bfloat16, float32, float64")
-    if parameter.is_meta:
-        raise ModelError(f"{what} is on the meta device and holds no numbers; load the weights first")
-    array: Matrix = parameter.detach().to("cpu", torch.float64).numpy()
-    if not np.isfinite(array).all():
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ModelError(f"{what} holds {array[at]} at {at}; weights must be finite numbers")
-    return array
+    if node.op == "call_method":
+        name = str(node.target)
+    else:
+        name = getattr(node.target, "__name__", str(node.target))
+        owners = (torch, torch.nn.functional, operator, builtins)
+        if not any(getattr(owner, name, None) is node.target for owner in owners):
+            return f"the function {name}"  # someone's own of the same name
+    return _IN_PLACE.get(name) or (name.rstrip("_") if not name.endswith("__") else name)
 
 
-#: Names in torch.nn. Dropout does nothing in evaluation mode; a Softmax is taken at the end only.
-_HANDLERS: dict[str, Handler] = {
-    "Linear": _linear,
-    "ReLU": _relu,
-    "Flatten": _flatten,
-    "Identity": _unchanged,
-    "Dropout": _unchanged,
-    "Dropout1d": _unchanged,
-    "Dropout2d": _unchanged,
-    "Dropout3d": _unchanged,
-    "AlphaDropout": _unchanged,
-    "FeatureAlphaDropout": _unchanged,
-    "Softmax": _softmax,
-    "LogSoftmax": _softmax,
-}
+class _Sharing:
+    """Which values share memory: an operation in place changes all of them."""
+
+    def __init__(self, module: torch.nn.Module, graph: Any) -> None:
+        self.module = module
+        self.order = {node: i for i, node in enumerate(graph.nodes)}
+
+    def in_place(self, node: Any) -> bool:
+        if node.op == "call_module":
+            return bool(getattr(self.module.get_submodule(node.target), "inplace", False))
+        if node.op not in ("call_function", "call_method"):
+            return False
+        name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+        return name in _IN_PLACE or (name.endswith("_") and not name.endswith("__")) or bool(node.kwargs.get("inplace"))
+
+    def shares(self, node: Any) -> bool:
+        """The result of a node is, or may be, its argument's memory."""
+        if node.op == "call_module":
+            return self.in_place(node) or _row(self.module.get_submodule(node.target)) in SHARING_MODULES
+        return node.op in ("call_function", "call_method") and (self.in_place(node) or function_name(node) in ALIASES)
+
+    def check(self, node: Any) -> None:
+        """Nothing that shares memory with the changed value may be used later, except through the result."""
+        base = node.args[0]
+        while self.shares(base):
+            base = base.args[0]
+        family, todo = {base}, [base]
+        while todo:
+            for user in todo.pop().users:
+                if self.order[user] > self.order[node]:
+                    raise ModelError(
+                        f"{node.name!r} changes {node.args[0].name!r} in place, and {user.name!r} uses that later; "
+                        "use the version that is not in place (inplace=False, x = x + y)"
+                    )
+                if user is not node and user not in family and self.shares(user):
+                    family.add(user)
+                    todo.append(user)
