@@ -12,6 +12,7 @@ from layercert.mip import mip
 from layercert.search.adaptive import adaptive
 from layercert.search.events import Event
 from layercert.search.geocert import distance_priority, geocert, lipschitz_priority
+from layercert.search.large import large
 from layercert.search.layercert import layercert
 from layercert.search.parts import SeenEarly, SeenLate, always, crown_restriction, no_restriction
 from layercert.search.recursive import crown_restrict, layercert_recursive, lp_restrict
@@ -60,6 +61,7 @@ _METHODS = [
         partial(layercert_recursive, contains_db=interval_contains_db, restrict=lp_restrict),
         "LayerCert with the LP relaxation at every pattern (Algorithm 4)",
     ),
+    Method("large", large, "linear bounds with sparse layers and a gradient attack, no branching; any size"),
     Method("mip", mip, "big-M model in HiGHS, the independent cross-check (l1, linf)"),
 ]
 

@@ -90,6 +90,8 @@ def prove(
     problem: Problem, lower: float, witness: Vector | None, upper: float, deadline: float | None = None
 ) -> Certificate:
     """A certificate that no unsafe point is within lower*(1 - 1e-6) of x; Unproved if that fails."""
+    if not problem.network.fits_dense:
+        raise Unproved("the network's sparse layers are too large to be made dense, which certificates need")
     radius = min(lower * (1.0 - MARGIN), problem.reach)
     task = Task(problem, make_chain("default", problem.norm), radius * (1.0 + 0.5 * MARGIN))
     recorder = TreeRecorder()

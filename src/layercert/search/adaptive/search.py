@@ -12,6 +12,7 @@ from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.record import Recorder
 from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event, Improve
+from layercert.search.large import large
 from layercert.search.task import Task
 
 #: How a ball without unsafe points grows, when no witness is known.
@@ -25,6 +26,13 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     if not problem.clauses:
         yield Bound(task.U)
         return
+    if problem.network.is_sparse and recorder is None:
+        yield from large(task)  # bounds at once; the exact search may take long, or too much memory
+        if not problem.network.fits_dense:
+            task.note = "too large for the exact search: " + (task.note or "bounds by linear relaxation")
+            return
+        if task.U <= 0:
+            return
     if problem.network.L == 0:
         yield from _affine(task)
         return
@@ -38,7 +46,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         if limit <= 0:
             return
     # without a witness nothing says how large the ball must be, unless a radius was asked for: let it grow
-    radius = limit if witness or limit >= problem.radius else min(limit, _first_radius(task))
+    radius = limit if witness or limit >= problem.radius else min(limit, task.first_radius())
     while True:
         ball = Ball(task, effort, recorder, radius, witness)
         if first is not None:
@@ -56,21 +64,6 @@ def _book(task: Task, events: Iterator[Event]) -> Iterator[Event]:
         if isinstance(event, Improve):
             task.U = min(task.U, event.distance)
         yield event
-
-
-def _first_radius(task: Task) -> float:
-    """Where to start without a witness: the distance at which the linear piece of x would become unsafe."""
-    problem = task.problem
-    F, f0 = problem.network.linear_piece(problem.network.pattern(problem.x))
-    radius = math.inf
-    for clause in problem.clauses:
-        margins = clause.margins(F @ problem.x + f0)
-        size = problem.norm.dual(clause.C @ F)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            radius = min(radius, float(np.nanmax(np.where(size > 0, margins / size, math.inf), initial=0.0)))
-    if not 0 < radius < math.inf:
-        radius = 0.1 * (1.0 + problem.norm.value(problem.x))
-    return radius
 
 
 def _affine(task: Task) -> Iterator[Event]:
