@@ -17,6 +17,8 @@ from layercert.search.task import Task
 
 #: How a ball without unsafe points grows, when no witness is known.
 GROWTH = 3.0
+#: Networks with more neurons than this get bounds without branching first.
+MANY = 1000
 
 
 def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None = None) -> Iterator[Event]:
@@ -26,11 +28,12 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     if not problem.clauses:
         yield Bound(task.U)
         return
-    if problem.network.is_sparse and recorder is None:
-        yield from large(task)  # bounds at once; the exact search may take long, or too much memory
+    if (problem.network.is_sparse or problem.network.neurons > MANY) and recorder is None:
+        yield from large(task)  # bounds at once: the root alone may take long, or too much memory
         if not problem.network.fits_dense:
             task.note = "too large for the exact search: " + (task.note or "bounds by linear relaxation")
             return
+        task.note = ""
         if task.U <= 0:
             return
     if problem.network.L == 0:
