@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from layercert.errors import ModelError
 from layercert.io import load
+from layercert.io.ops import OPS
 from layercert.network import Network
 from onnx_models import NEWEST_ORT, build, numbers, run
 
@@ -308,3 +310,13 @@ def test_what_is_not_piecewise_linear_is_refused_by_name(folder: Path, op: str) 
         ModelError, match=rf"not supported: {op} \(node 'y'\); supported operations: .*MaxPool.*continuous"
     ):
         read(folder, build(f"y = {op}(x)", (1, 4), 22))
+
+
+# The page for users.
+
+
+def test_the_documentation_lists_every_operation() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "models.md").read_text(encoding="utf-8")
+    table = text[text.index("| ONNX operation |") : text.index("Everything else is refused")]
+    missing = [op for op in OPS if not re.search(rf"\b{op}\b", table)]
+    assert not missing
