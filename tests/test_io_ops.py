@@ -271,6 +271,56 @@ def test_weights_of_rewritten_layers_keep_every_bit(folder: Path) -> None:
     assert set(np.unique(net.weights[-1])) == V
 
 
+@st.composite
+def graphs(draw: Draw) -> tuple[str, dict[str, Any]]:
+    """A random graph of vectors whose numbers are small multiples of powers of two: no float rounds anything."""
+    width = {"x": 4}
+    lines: list[str] = []
+    constants: dict[str, Any] = {"zero": i64([0]), "one": i64([1]), "low": np.float32(-1), "high": np.float32(1.5)}
+    for i in range(draw(st.integers(2, 10))):
+        name, a = f"v{i}", draw(st.sampled_from(list(width)))
+        same = [v for v in width if width[v] == width[a]]
+        b = draw(st.sampled_from(same))
+        op = draw(st.sampled_from(["Gemm", "Gemm", "Relu", "Relu", "Add", "Sub", "Max", "Min", "Concat", "Abs", "Leaky",
+                                   "Clip", "Slice"]))  # fmt: skip
+        width[name] = width[a]
+        if op == "Gemm":
+            width[name] = draw(st.integers(1, 4))
+            entries = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0, 2.0]), min_size=16, max_size=16)
+            constants[f"W{i}"] = np.float32(draw(entries))[: width[a] * width[name]].reshape(width[a], width[name])
+            lines.append(f"{name} = Gemm({a}, W{i})")
+        elif op == "Concat" and width[a] + width[b] <= 8:
+            width[name] = width[a] + width[b]
+            constants[f"W{i}"] = np.eye(width[name], 4, dtype=np.float32)
+            lines.append(f"c{i} = Concat<axis=1>({a}, {b}); {name} = Gemm(c{i}, W{i})")
+            width[name] = 4
+        elif op == "Slice":
+            lines.append(f"{name} = Slice({a}, zero, one, one)")
+            width[name] = 1
+        elif op == "Clip":
+            lines.append(f"{name} = Clip({a}, low, high)")
+        elif op in ("Relu", "Abs"):
+            lines.append(f"{name} = {op}({a})")
+        elif op == "Leaky":
+            lines.append(f"{name} = LeakyRelu<alpha=0.5>({a})")
+        else:
+            lines.append(f"{name} = {'Add' if op == 'Concat' else op}({a}, {b})")
+    last = draw(st.sampled_from(list(width)[1:]))
+    lines.append(f"y = Concat<axis=1>({last}, {name})")
+    return ";".join(lines), constants
+
+
+@settings(max_examples=100)
+@given(graph=graphs(), seed=st.integers(0, 999))
+def test_any_graph_is_rewritten_exactly(folder: Path, graph: Any, seed: int) -> None:
+    """Bit for bit what onnxruntime computes, however values branch, skip and meet again."""
+    body, constants = graph
+    model = build(body, (1, 4), 13, **constants)
+    net = read(folder, model)
+    for x in np.random.default_rng(seed).integers(-16, 17, size=(4, 4)) / 8:
+        np.testing.assert_array_equal(net(x), run(model, x[None].astype(np.float32)))
+
+
 def test_the_range_of_a_clipped_input_is_on_record(folder: Path) -> None:
     """It stays part of the layers; the record only tells the user."""
     ends = {"low": np.float32(0), "high": np.float32(1)}

@@ -116,6 +116,11 @@ class Affine:
         V = W[:, None] if W.ndim == 1 else W
         if min(x.ndim, V.ndim) == 0 or x.shape[-1] != V.shape[-2]:
             raise ValueError(f"shapes {self.shape} and {W.shape} do not fit for a matrix product")
+        if V.ndim == 2 and x.size == x.shape[-1]:  # one row: the usual layer, which may be large
+            k, m = V.shape
+            data, columns = np.ascontiguousarray(V.T, dtype=np.float64), np.tile(np.arange(k, dtype=np.int32), m)
+            M = csr_array((data.reshape(-1), columns, np.arange(0, k * m + 1, k)), shape=(m, k))
+            return self.mapped(M, (*self.shape[:-1], *W.shape[1:]))
         lead = np.broadcast_shapes(x.shape[:-2], V.shape[:-2])
         shape = (*lead, x.shape[-2], V.shape[-1])
         out = np.arange(math.prod(shape)).reshape(shape)

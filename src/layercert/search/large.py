@@ -19,8 +19,9 @@ from layercert.search.task import Task
 #: The most attempts, and the ratio of unproved to proved radius at which they end.
 ATTEMPTS = 14
 CLOSE = 1.03
-#: How a radius grows or shrinks while only one side is known.
-GROWTH, SHRINK = 3.0, 8.0
+#: The first ball, as a part of the distance at which the linear piece of x would become unsafe; and how radii grow or
+#: shrink while only one side is known.
+START, GROWTH, SHRINK = 32.0, 3.0, 8.0
 
 
 def large(task: Task) -> Iterator[Event]:
@@ -40,7 +41,8 @@ def large(task: Task) -> Iterator[Event]:
                 return
     asked = problem.radius <= limit
     proved, failed = 0.0, math.inf
-    r = limit if asked else min(limit, 0.5 * task.first_radius())
+    # a small ball is bounded quickly, a large one may cost minutes and prove nothing
+    r = limit if asked else min(limit, task.first_radius() / START)
     for _ in range(ATTEMPTS):
         relaxation = SparseRelaxation(problem, r)
         for _layer in relaxation.build():
