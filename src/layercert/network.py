@@ -232,6 +232,9 @@ class Network:
             raise InputError(f"the {what} has {v[bad]} at position {bad}; every entry must be a finite number")
         return v
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "weights"}  # can be made again
+
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in (self.inputs, *self.widths, self.classes))
         return f"Network({sizes}, from {self.source})"

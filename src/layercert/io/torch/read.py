@@ -1,6 +1,6 @@
 """PyTorch modules: any forward that torch.fx can trace, read as in evaluation mode.
 
-Tracing gives a graph of modules, functions and methods; each is read by its row in `layercert.io.torch_ops`, which
+Tracing gives a graph of modules, functions and methods; each is read by its row in `functions` and `modules`, which
 hands it to the readers of ONNX's operations. A module is recognised by the forward function it runs, not by its class
 alone: the forward of a subclass that computes something else is traced instead. A forward that branches on values
 cannot be traced, and is refused. Parameters are widened to float64 without change; consecutive affine operations are
@@ -18,7 +18,9 @@ import numpy as np
 
 from layercert.errors import MissingPackageError, ModelError
 from layercert.io.affine import Affine
-from layercert.io.torch_ops import ALIASES, FUNCTIONS, MODULES, SHARING_MODULES, Call, numbers
+from layercert.io.torch.functions import FUNCTIONS, Call, numbers
+from layercert.io.torch.modules import MODULES, row_of, runs
+from layercert.io.torch.sharing import Sharing, function_name
 from layercert.network import Network
 
 if TYPE_CHECKING:
@@ -68,14 +70,14 @@ def _trace(module: torch.nn.Module) -> Any:
 
     class Tracer(fx.Tracer):  # type: ignore[misc]
         def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-            return _row(m) is not None or _is_foreign(m)
+            return row_of(m) is not None or _is_foreign(m)
 
         def call_module(self, m: torch.nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             _check(m, _label(m, self.path_of_module(m)))
             return super().call_module(m, forward, args, kwargs)
 
     _check(module, _label(module, ""))
-    if _row(module) is not None or _is_foreign(module):  # a single module is a graph of one node
+    if row_of(module) is not None or _is_foreign(module):  # a single module is a graph of one node
         graph = fx.Graph()
         graph.output(graph.call_module("", (graph.placeholder("x"),)))
         return graph
@@ -94,17 +96,7 @@ def _is_foreign(m: torch.nn.Module) -> bool:
     """A module of torch itself that is not in the table; Sequential runs its children."""
     from torch import nn
 
-    return type(m).__module__.startswith("torch.nn") and not _runs(m, nn.Sequential)
-
-
-def _runs(module: torch.nn.Module, cls: type[torch.nn.Module]) -> bool:
-    return isinstance(module, cls) and type(module).forward is cls.forward
-
-
-def _row(module: torch.nn.Module) -> str | None:
-    from torch import nn
-
-    return next((name for name in MODULES if _runs(module, getattr(nn, name))), None)
+    return type(m).__module__.startswith("torch.nn") and not runs(m, nn.Sequential)
 
 
 def _label(module: torch.nn.Module, path: str) -> str:
@@ -136,7 +128,7 @@ def _input_shape(module: torch.nn.Module, graph: Any, given: Sequence[int] | Non
     for node in graph.nodes:
         if node.op == "call_module":
             m = module.get_submodule(node.target)
-            row = _row(m)
+            row = row_of(m)
             if row == "Linear":
                 return (int(m.in_features),)
             if row is not None and row.startswith(("Conv", "MaxPool", "AvgPool", "Adaptive", "BatchNorm")):
@@ -152,7 +144,7 @@ def _input_shape(module: torch.nn.Module, graph: Any, given: Sequence[int] | Non
 
 
 def _refuse_unknown(m: torch.nn.Module, path: str) -> None:
-    if _row(m) is None:
+    if row_of(m) is None:
         raise ModelError(
             f"{_label(m, path)} is not supported; supported modules: Sequential, {', '.join(MODULES)}, and your own "
             f"whose forward uses these; an exact distance needs a network that is continuous and piecewise linear"
@@ -164,7 +156,7 @@ def _run(module: torch.nn.Module, graph: Any, x: Affine) -> Affine:
     from torch import fx
 
     values: dict[Any, Any] = {}
-    sharing = _Sharing(module, graph)
+    sharing = Sharing(module, graph)
     inputs = [node for node in graph.nodes if node.op == "placeholder" and not node.args]
     if len(inputs) != 1:
         raise ModelError(f"the forward of {type(module).__name__} takes {len(inputs)} inputs; a classifier has one")
@@ -180,7 +172,7 @@ def _run(module: torch.nn.Module, graph: Any, x: Affine) -> Affine:
             m = module.get_submodule(node.target)
             _refuse_unknown(m, node.target)
             call = Call(_label(m, node.target))
-            values[node] = _called(MODULES[str(_row(m))], call, (m, *args), kwargs)
+            values[node] = _called(MODULES[str(row_of(m))], call, (m, *args), kwargs)
         elif node.op == "output":
             if not isinstance(args[0], Affine):
                 raise ModelError(
@@ -227,62 +219,3 @@ def _depends(value: Any) -> bool:
     if isinstance(value, dict):
         return any(_depends(v) for v in value.values())
     return isinstance(value, Affine) or (isinstance(value, list | tuple) and any(_depends(v) for v in value))
-
-
-_IN_PLACE = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv"}
-
-
-def function_name(node: Any) -> str:
-    """The name of a function or method, without its effect on its argument: relu_ and iadd are relu and add."""
-    import builtins
-    import operator
-
-    import torch
-
-    if node.op == "call_method":
-        name = str(node.target)
-    else:
-        name = getattr(node.target, "__name__", str(node.target))
-        owners = (torch, torch.nn.functional, operator, builtins)
-        if not any(getattr(owner, name, None) is node.target for owner in owners):
-            return f"the function {name}"  # someone's own of the same name
-    return _IN_PLACE.get(name) or (name.rstrip("_") if not name.endswith("__") else name)
-
-
-class _Sharing:
-    """Which values share memory: an operation in place changes all of them."""
-
-    def __init__(self, module: torch.nn.Module, graph: Any) -> None:
-        self.module = module
-        self.order = {node: i for i, node in enumerate(graph.nodes)}
-
-    def in_place(self, node: Any) -> bool:
-        if node.op == "call_module":
-            return bool(getattr(self.module.get_submodule(node.target), "inplace", False))
-        if node.op not in ("call_function", "call_method"):
-            return False
-        name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-        return name in _IN_PLACE or (name.endswith("_") and not name.endswith("__")) or bool(node.kwargs.get("inplace"))
-
-    def shares(self, node: Any) -> bool:
-        """The result of a node is, or may be, its argument's memory."""
-        if node.op == "call_module":
-            return self.in_place(node) or _row(self.module.get_submodule(node.target)) in SHARING_MODULES
-        return node.op in ("call_function", "call_method") and (self.in_place(node) or function_name(node) in ALIASES)
-
-    def check(self, node: Any) -> None:
-        """Nothing that shares memory with the changed value may be used later, except through the result."""
-        base = node.args[0]
-        while self.shares(base):
-            base = base.args[0]
-        family, todo = {base}, [base]
-        while todo:
-            for user in todo.pop().users:
-                if self.order[user] > self.order[node]:
-                    raise ModelError(
-                        f"{node.name!r} changes {node.args[0].name!r} in place, and {user.name!r} uses that later; "
-                        "use the version that is not in place (inplace=False, x = x + y)"
-                    )
-                if user is not node and user not in family and self.shares(user):
-                    family.add(user)
-                    todo.append(user)

@@ -1,4 +1,4 @@
-"""What PyTorch's modules, functions and methods mean, in terms of ONNX's operations (`layercert.io.ops`).
+"""What PyTorch's functions and methods mean, in terms of ONNX's operations (`layercert.io.ops`).
 
 The functions below take their arguments as torch's functions of the same name do.
 """
@@ -73,7 +73,7 @@ def _many(value: Any, d: int) -> list[int]:
     return [int(v) for v in (given * d if len(given) == 1 else given)]
 
 
-def _axis(dim: int, ndim: int) -> int:
+def axis_of(dim: int, ndim: int) -> int:
     return dim + ndim if dim < 0 else dim
 
 
@@ -209,7 +209,7 @@ def softmax(op: str) -> Callable[..., Any]:
 
 def flatten(call: Call, input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     n = len(input.shape)
-    first, last = _axis(start_dim, n), _axis(end_dim, n)
+    first, last = axis_of(start_dim, n), axis_of(end_dim, n)
     if not 0 <= first <= last < n:
         raise call.refuse(
             f"flattens axes {start_dim}..{end_dim} of shape {input.shape}; if that is not the shape you mean, give "
@@ -319,67 +319,3 @@ ALIASES = {
     *("chunk", "contiguous", "detach", "flatten", "getitem", "permute", "reshape", "split", "squeeze", "t"),
     *("dropout", "dropout2d", "transpose", "unsqueeze", "view"),
 }
-SHARING_MODULES = {
-    *("AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout", "Flatten", "Identity"),
-    "Unflatten",
-}
-
-
-def _weights(call: Call, m: Any, *names: str) -> list[Any]:
-    """Parameters of a module, by the name under which errors know them."""
-    found = ((name, getattr(m, name)) for name in names)
-    return [None if value is None else numbers(value, f"the {name} of {call.title}") for name, value in found]
-
-
-def _conv(call: Call, m: Any, x: Any) -> Any:
-    if m.padding_mode != "zeros":
-        raise call.refuse(f"has padding_mode {m.padding_mode!r}; supported: 'zeros', or a padding module before it")
-    weight, bias = _weights(call, m, "weight", "bias")
-    return conv(call, x, weight, bias, m.stride, m.padding, m.dilation, m.groups)
-
-
-def _batch_norm(call: Call, m: Any, x: Any) -> Any:
-    weight, bias, mean, variance = _weights(call, m, "weight", "bias", "running_mean", "running_var")
-    return batch_norm(call, x, mean, variance, weight, bias, eps=m.eps)
-
-
-def _padding(mode: str) -> Callable[..., Any]:
-    return lambda call, m, x: pad(call, x, m.padding, mode, getattr(m, "value", 0.0))
-
-
-def _nothing(call: Call, m: Any, x: Any) -> Any:
-    return x
-
-
-#: Modules, by their names in torch.nn. Dropout does nothing in evaluation mode; a Softmax is taken at the end only.
-MODULES: dict[str, Callable[..., Any]] = {
-    "Linear": lambda call, m, x: linear(call, x, *_weights(call, m, "weight", "bias")),
-    "ReLU": lambda call, m, x: call.op("Relu", x),
-    **{f"Conv{d}d": _conv for d in (1, 2, 3)},
-    **{f"BatchNorm{d}d": _batch_norm for d in (1, 2, 3)},
-    **{f"MaxPool{d}d": lambda call, m, x: max_pool(
-        call, x, m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode, m.return_indices) for d in (1, 2, 3)},
-    **{f"AvgPool{d}d": lambda call, m, x: avg_pool(
-        call, x, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad,
-        getattr(m, "divisor_override", None)) for d in (1, 2, 3)},
-    **{f"AdaptiveAvgPool{d}d": lambda call, m, x: adaptive("AveragePool")(call, x, m.output_size) for d in (1, 2, 3)},
-    **{f"AdaptiveMaxPool{d}d": lambda call, m, x: adaptive("MaxPool")(
-        call, x, m.output_size, m.return_indices) for d in (1, 2, 3)},
-    "LeakyReLU": lambda call, m, x: leaky_relu(call, x, m.negative_slope),
-    "PReLU": lambda call, m, x: prelu(call, x, *_weights(call, m, "weight")),
-    "ReLU6": lambda call, m, x: call.op("Clip", x, 0.0, 6.0),
-    "Hardtanh": lambda call, m, x: hardtanh(call, x, m.min_val, m.max_val),
-    "Hardsigmoid": lambda call, m, x: call.op("HardSigmoid", x, alpha=1.0 / 6.0, beta=0.5),
-    "Flatten": lambda call, m, x: flatten(call, x, m.start_dim, m.end_dim),
-    "Unflatten": lambda call, m, x: x.gather(x.ids.reshape(
-        *x.shape[: _axis(m.dim, len(x.shape))], *m.unflattened_size, *x.shape[_axis(m.dim, len(x.shape)) + 1 :])),
-    **{f"ZeroPad{d}d": _padding("constant") for d in (1, 2, 3)},
-    **{f"ConstantPad{d}d": _padding("constant") for d in (1, 2, 3)},
-    **{f"ReflectionPad{d}d": _padding("reflect") for d in (1, 2, 3)},
-    **{f"ReplicationPad{d}d": _padding("replicate") for d in (1, 2, 3)},
-    "Identity": _nothing,
-    **{name: _nothing for name in ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d")},
-    **{name: _nothing for name in ("AlphaDropout", "FeatureAlphaDropout")},
-    "Softmax": lambda call, m, x: softmax("Softmax")(call, x, m.dim),
-    "LogSoftmax": lambda call, m, x: softmax("LogSoftmax")(call, x, m.dim),
-}  # fmt: skip
