@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layercert.cli import main
 from layercert.errors import ModelError
 from layercert.io import load
 from layercert.io.ops import OPS
@@ -321,11 +322,14 @@ def test_any_graph_is_rewritten_exactly(folder: Path, graph: Any, seed: int) -> 
         np.testing.assert_array_equal(net(x), run(model, x[None].astype(np.float32)))
 
 
-def test_the_range_of_a_clipped_input_is_on_record(folder: Path) -> None:
+def test_the_range_of_a_clipped_input_is_on_record(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It stays part of the layers; the record only tells the user."""
     ends = {"low": np.float32(0), "high": np.float32(1)}
     net = check(folder, "c = Clip(x, low, high); h = Gemm(c, W)", (1, 4), W=(4, 3), **ends)
     assert net.input_range == (0.0, 1.0) and net.widths == (8,)
+    np.save(folder / "x.npy", np.full((1, 4), 0.5))
+    main(["measure", str(folder / "model.onnx"), "--input", str(folder / "x.npy")])
+    assert "the model clips its input to 0..1; add --domain 0 1 to stay within it" in capsys.readouterr().err
     np.testing.assert_array_equal(net(np.full(4, 7.0)), net(np.ones(4)))
     assert check(folder, "n = Neg(x); h = Clip(n, low, high)", (1, 4), **ends).input_range is None
 

@@ -398,6 +398,15 @@ def test_what_is_changed_in_place_must_not_be_used_again(torch: ModuleType) -> N
         ),
         (lambda self, x: self.a(x) * x, r"mul \(node 'mul'\) multiplies two values .* not piecewise linear"),
         (lambda self, x: (self.a(x), x), "the output of Own is tuple, not one tensor that depends on the input"),
+        (
+            lambda self, x: self.t.cat([x, self.a(x).softmax(-1)], -1),
+            r"cat \(node 'cat'\) follows softmax \(node 'softmax'\); a Softmax is taken only at the end",
+        ),
+        (lambda self, x: self.a(x).softmax(-1) + x, r"add \(node 'add'\) follows softmax"),
+        (
+            lambda self, x: self.t.nn.functional.dropout(self.a(x)),
+            r"dropout \(node 'dropout'\) is in training mode",
+        ),
         (lambda self, x: self.a(x).to("cpu"), r"to \(node 'to'\) is not supported"),
         (
             lambda self, x: self.a(x)[0, None] + self.a(x).T,
@@ -407,7 +416,7 @@ def test_what_is_changed_in_place_must_not_be_used_again(torch: ModuleType) -> N
 )
 def test_forwards_that_are_refused(torch: ModuleType, forward: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        from_torch(own(torch, forward, a=torch.nn.Linear(4, 4)))
+        from_torch(own(torch, forward, a=torch.nn.Linear(4, 4), t=torch))
 
 
 def test_a_convolution_needs_the_shape_of_the_input(nn: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import resource
 import subprocess
 import sys
@@ -81,6 +82,13 @@ def test_sparse_layers_are_the_same_network(seed: int) -> None:
         sparse.forward_error(x) <= dense.forward_error(x) * (1 + 1e-9)
     ).all()
     assert (sparse.float32_error(x) <= dense.float32_error(x) * (1 + 1e-9)).all()
+
+
+def test_a_pickled_network_leaves_its_dense_copy_behind() -> None:
+    net = stored_sparse(generic(5).network)
+    assert net.weights and "weights" in vars(net)
+    again = pickle.loads(pickle.dumps(net))
+    assert again.is_sparse and "weights" not in vars(again) and again.sha256 == net.sha256
 
 
 def test_only_large_matrices_of_few_entries_stay_sparse() -> None:

@@ -248,8 +248,8 @@ def attribute(call: Call, input: Any, name: str) -> Any:
 
 
 def cat(call: Call, tensors: Any, dim: int = 0) -> Any:
-    parts = [call.value(t) for t in tensors]
-    return joined(Node("Concat", call.title, OPSET, tuple(parts), {}, title=call.title), parts, dim)
+    node = Node("Concat", call.title, OPSET, tuple(call.value(t) for t in tensors), {}, title=call.title)
+    return joined(node, node.values(), dim)  # which refuses what follows a Softmax
 
 
 def stack(call: Call, tensors: Any, dim: int = 0) -> Any:
