@@ -178,6 +178,33 @@ def test_bounds_of_every_layer_hold(seed: int) -> None:
 
 @settings(max_examples=40)
 @given(seed=seeds)
+def test_linear_bounds_hold_in_exact_arithmetic(seed: int) -> None:
+    """Where all classes share a large term, rounding errors are as large as the margins: bounds must count them."""
+    problem = generic(seed)
+    rng = np.random.default_rng(seed)
+    *hidden, last = problem.network.weights
+    shared = 10.0 ** rng.integers(6, 15) * rng.normal(size=last.shape[1])
+    network = stored_sparse(Network.from_arrays([*hidden, last + shared], problem.network.biases))
+    problem = replace(problem, network=network)
+    r = 0.3
+    relaxation = SparseRelaxation(problem, r)
+    list(relaxation.build())
+    for clause in problem.clauses:
+        for fast_lin in (False, True):
+            G, s = relaxation.lower(clause, fast_lin)
+            for _ in range(4):
+                direction = rng.normal(size=network.inputs)
+                v = problem.into_domain(problem.x + direction * 0.99 * r / problem.norm.value(direction))
+                w = [Fraction(a) - Fraction(b) for a, b in zip(v.tolist(), problem.x.tolist(), strict=True)]
+                f = network.exact(v)
+                for row, offset, C, d in zip(G, s, clause.C, clause.d, strict=True):
+                    bound = sum((Fraction(float(g)) * e for g, e in zip(row, w, strict=True)), Fraction(float(offset)))
+                    value = sum((Fraction(float(c)) * e for c, e in zip(C, f, strict=True)), -Fraction(float(d)))
+                    assert bound <= value
+
+
+@settings(max_examples=40)
+@given(seed=seeds)
 def test_the_search_is_sound_on_generic_and_degenerate_networks(seed: int) -> None:
     for family in (generic, degenerate):
         problem = as_sparse(family(seed))

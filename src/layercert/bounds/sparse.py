@@ -108,20 +108,25 @@ class SparseRelaxation:
 
         It satisfies all rows of the clause, and each row's lower bound is a halfspace that holds it.
         """
-        W, b = self.network.maps[-1], self.network.biases[-1]
-        last = self.layers[-1].hi if self.layers else None
-        x = np.abs(self.problem.x) + np.maximum(self.down, self.up)
-        size = x if last is None else np.maximum(last, 0.0)
-        own = 4.04 * self.noise * (np.abs(clause.C) @ (abs(W) @ size + np.abs(b)) + np.abs(clause.d))
-        A = np.asarray(clause.C @ W)
-        c = clause.C @ b - clause.d
         best = 0.0
-        for lower_is_upper in (False, True):  # CROWN's lower lines, then Fast-Lin's
-            G, s, error = self._backward(A, c, lower_is_upper)
-            dense = G.toarray() if _is_sparse(G) else np.asarray(G)
-            proved = self.problem.norm.prove_halfspace(dense, s - error - own, self.problem.box)
-            best = max(best, float(proved.max()))
+        for fast_lin in (False, True):
+            G, s = self.lower(clause, fast_lin)
+            best = max(best, float(self.problem.norm.prove_halfspace(G, s, self.problem.box).max()))
         return min(best, self.r)
+
+    def lower(self, clause: Clause, fast_lin: bool = False) -> tuple[Matrix, Vector]:
+        """G, s with G w + s <= C f(x + w) - d for every w of the ball, rounding included.
+
+        The lower lines of unstable neurons are CROWN's, or Fast-Lin's, which are parallel to the upper ones.
+        """
+        W, b = self.network.maps[-1], self.network.biases[-1]
+        reach = np.abs(self.problem.x) + np.maximum(self.down, self.up)
+        size = np.maximum(self.layers[-1].hi, 0.0) if self.layers else reach
+        # C W^L and C b - d are rounded themselves
+        own = 4.04 * self.noise * (np.abs(clause.C) @ (abs(W) @ size + np.abs(b)) + np.abs(clause.d))
+        G, s, error = self._backward(np.asarray(clause.C @ W), clause.C @ b - clause.d, fast_lin)
+        dense: Matrix = G.toarray() if _is_sparse(G) else np.asarray(G)
+        return dense, (s - error - own) - 4 * EPS * (np.abs(s) + error + own)
 
     def _lowest(self, A: LinearMap, c: Vector) -> tuple[Vector, Vector, Vector]:
         """Lower bounds of the rows A x^k + c on the ball, and the parts they come from."""
@@ -129,7 +134,7 @@ class SparseRelaxation:
         fall = self._fall(G)
         return s - fall - error - 8 * EPS * (np.abs(s) + fall), s, error
 
-    def _backward(self, A: LinearMap, c: Vector, lower_is_upper: bool = False) -> tuple[LinearMap, Vector, Vector]:
+    def _backward(self, A: LinearMap, c: Vector, fast_lin: bool = False) -> tuple[LinearMap, Vector, Vector]:
         """G, s, error with G w + s - error <= A x^k + c for every w of the ball, x^k the last bounded layer."""
         network = self.network
         error = self.noise * np.abs(c)
@@ -137,7 +142,7 @@ class SparseRelaxation:
             layer = self.layers[k]
             A = _sparse_or_dense(A)
             error = error + np.asarray(abs(A) @ layer.Q)
-            S, constant = _through(A, layer.su if lower_is_upper else layer.alpha, layer)
+            S, constant = _through(A, layer.su if fast_lin else layer.alpha, layer)
             c = c + constant + np.asarray(S @ (self.z0 if k == 0 else network.biases[k]))
             A = S @ network.maps[k]
         if not self.layers:
