@@ -17,7 +17,7 @@ from layercert.errors import ModelError
 from layercert.io import load
 from layercert.io.ops import OPS
 from layercert.network import Network
-from onnx_models import NEWEST_ORT, build, numbers, run
+from onnx_models import NEWEST, build, numbers, run
 
 Draw = st.DrawFn
 i64 = np.array
@@ -199,7 +199,7 @@ def test_each_operation_agrees_with_onnxruntime(folder: Path, name: str) -> None
     check(folder, body, shape, **constants)
 
 
-@pytest.mark.parametrize("opset", range(9, NEWEST_ORT + 1))
+@pytest.mark.parametrize("opset", range(9, NEWEST + 1))
 def test_a_convolutional_network_in_every_opset(folder: Path, opset: int) -> None:
     """Operations whose attributes became inputs on the way: Clip, Pad, ReduceMean, Split, Dropout."""
     clip = "Clip<min=0.0, max=6.0>(n)" if opset < 11 else "Clip(n, low, high)"

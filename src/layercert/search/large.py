@@ -58,5 +58,5 @@ def large(task: Task) -> Iterator[Event]:
             r = min(GROWTH * r, limit)
         else:
             r = math.sqrt(proved * failed) if proved > 0 else failed / SHRINK
-    if proved < limit:
+    if proved < limit * (1.0 - 1e-6):
         task.note = "bounds by linear relaxation without branching"
