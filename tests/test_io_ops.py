@@ -342,6 +342,8 @@ def test_the_range_of_a_clipped_input_is_on_record(folder: Path, capsys: pytest.
     [
         ("y = Conv(x, W)", (1, 2, 4, 4), {"W": (2, 3, 3, 3)}, r"Conv \(node 'y'\) has weights of shape \(2, 3, 3, 3\)"),
         ("y = Conv(x, W)", (1, 2, 4, 4), {"W": (2, 2, 5, 5)}, "cannot be computed: a window of 5 does not fit into 4"),
+        ("y = Conv(x, W)", (1, 3, 512, 512), {"W": (64, 3, 7, 7)},
+         r"Conv \(node 'y'\) would have about 2\.5e\+09 weights as a matrix, on an image of 512 x 512; sup"),
         ("y = Conv(x, x)", (1, 1, 4, 4), {}, r"Conv \(node 'y'\) takes its weights from the network's input"),
         ("k = Conv(c, W); y = Add(x, k)", (1, 2), {"c": (1, 1, 2), "W": (1, 1, 1)}, r"Conv \(node 'k'\) is taken of a"),
         ("y = MaxPool<kernel_shape=[2]>(x)", (1, 4), {}, r"expects one input with channels and space, .*, got shape"),

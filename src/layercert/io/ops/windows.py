@@ -14,6 +14,9 @@ from layercert.io.affine import Affine, Constant, Shape
 from layercert.io.ops.node import Node, Value
 from layercert.io.ops.piecewise import greatest
 
+#: A convolution with more weights as a sparse matrix is refused: 12 bytes each, and some copies on the way.
+MOST_ENTRIES = 2**28
+
 
 @dataclass(frozen=True, eq=False)
 class Windows:
@@ -89,6 +92,13 @@ def conv(node: Node) -> Value:
     groups = node.attributes.get("group", 1)
     if W.ndim != len(x.shape) or W.shape[1] * groups != channels or W.shape[0] % groups:
         raise node.refuse(f"has weights of shape {W.shape} in {groups} groups, which do not fit shape {x.shape}")
+    strides = node.attributes.get("strides") or [1] * len(space)
+    entries = W.size * math.prod(n / stride for n, stride in zip(space, strides, strict=True))
+    if entries > MOST_ENTRIES:
+        raise node.refuse(
+            f"would have about {entries:.2g} weights as a matrix, on an image of {' x '.join(map(str, space))}; "
+            f"supported are {MOST_ENTRIES:.2g}, which take {MOST_ENTRIES * 12 / 2**30:.0f} GiB; use a smaller image"
+        )
     w = windows(node, space, W.shape[2:])
     y = x.mapped(_convolution(W, w, groups, math.prod(space)), (1, W.shape[0], *w.shape))
     if not node.has(2):
