@@ -407,6 +407,7 @@ def test_what_is_changed_in_place_must_not_be_used_again(torch: ModuleType) -> N
             lambda self, x: self.t.nn.functional.dropout(self.a(x)),
             r"dropout \(node 'dropout'\) is in training mode",
         ),
+        (lambda self, x: self.a(x).sum(-1, dtype=self.t.int64), r"sum \(node 'sum_1'\) computes in torch\.int64"),
         (lambda self, x: self.a(x).to("cpu"), r"to \(node 'to'\) is not supported"),
         (
             lambda self, x: self.a(x)[0, None] + self.a(x).T,
@@ -417,6 +418,36 @@ def test_what_is_changed_in_place_must_not_be_used_again(torch: ModuleType) -> N
 def test_forwards_that_are_refused(torch: ModuleType, forward: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         from_torch(own(torch, forward, a=torch.nn.Linear(4, 4), t=torch))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda nn: nn.MaxPool2d(2),
+        lambda nn: nn.AvgPool2d(2),
+        lambda nn: nn.Conv2d(1, 2, 3),
+        lambda nn: nn.AdaptiveAvgPool2d(1),
+    ],
+)
+def test_an_image_without_a_batch_axis_is_not_mistaken(nn: Any, build: Build) -> None:
+    """torch takes (1, 6, 6) for one channel without a batch; here the first axis is the batch."""
+    with pytest.raises(
+        ModelError, match=r"2d '0' expects a batch axis, channels and 2 axes of space, got shape \(1, 6, 6\)"
+    ):
+        from_torch(nn.Sequential(build(nn), nn.Flatten(0)), (6, 6))
+
+
+def test_a_network_that_differs_from_its_module_is_not_handed_out(nn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were an operation read wrongly, the module itself would say so."""
+    from layercert.io.torch import modules
+
+    monkeypatch.setitem(modules.MODULES, "ReLU", lambda call, m, x: call.op("Abs", x))
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    with pytest.raises(
+        ModelError, match=r"the network read from Sequential differs from the module: .* please report it"
+    ):
+        from_torch(module)
+    from_torch(nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=-1)))
 
 
 def test_a_convolution_needs_the_shape_of_the_input(nn: Any) -> None:

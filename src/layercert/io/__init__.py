@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from layercert.errors import ModelError
 from layercert.io.npz import read_npz, save_npz
-from layercert.io.runtime import OnnxRuntime, TorchRuntime
+from layercert.io.runtime import OnnxRuntime, TorchRuntime, confirm
 from layercert.network import Network
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def from_torch(module: torch.nn.Module, input_shape: Sequence[int] | None = None
     from layercert.io.torch import read_module
 
     network = read_module(module, input_shape)
-    return replace(network, runtime=TorchRuntime(module, network.input_shape))
+    network = replace(network, runtime=TorchRuntime(module, network.input_shape))
+    confirm(network, type(module).__name__)
+    return network
 
 
 def _read_onnx(path: Path) -> Network:

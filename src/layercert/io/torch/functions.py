@@ -113,6 +113,20 @@ def batch_norm(call: Call, input: Any, running_mean: Any, running_var: Any, weig
     return call.op("BatchNormalization", input, scale, shift, mean, variance, epsilon=eps)
 
 
+def spatial(d: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function on a batch axis, channels and d axes of space; torch also takes tensors with one axis less."""
+
+    def checked(call: Call, input: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(input.shape) != d + 2:
+            raise call.refuse(
+                f"expects a batch axis, channels and {d} axes of space, got shape {input.shape}; give from_torch an "
+                f"input_shape of channels and {d} axes"
+            )
+        return function(call, input, *args, **kwargs)
+
+    return checked
+
+
 def avg_pool(call: Call, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
              count_include_pad: bool = True, divisor_override: Any = None) -> Any:  # fmt: skip
     if divisor_override is not None:
@@ -133,7 +147,7 @@ def _pool(call: Call, op: str, input: Any, kernel_size: Any, stride: Any, paddin
           **more: Any) -> Any:  # fmt: skip
     d = len(input.shape) - 2
     kernel = _many(kernel_size, d)
-    strides = kernel if stride is None or stride == [] else _many(stride, d)
+    strides = kernel if stride is None or stride in ([], ()) else _many(stride, d)
     return call.op(op, input, kernel_shape=kernel, strides=strides, pads=_many(padding, d) * 2,
                    ceil_mode=int(ceil_mode), **more)  # fmt: skip
 
@@ -163,6 +177,8 @@ def arithmetic(op: str, swapped: bool = False) -> Callable[..., Any]:
 
 def reduction(op: str) -> Callable[..., Any]:
     def function(call: Call, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+        if dtype is not None:
+            raise call.refuse(f"computes in {dtype}; supported: in the module's own float type")
         axes = list(range(len(input.shape))) if dim is None or dim == () else _many(dim, 1)
         return call.op(op, input, axes=axes, keepdims=int(keepdim))
 
@@ -197,6 +213,8 @@ def hardtanh(call: Call, input: Any, min_val: float = -1.0, max_val: float = 1.0
 
 def softmax(op: str) -> Callable[..., Any]:
     def function(call: Call, input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+        if dtype is not None:
+            raise call.refuse(f"computes in {dtype}; supported: in the module's own float type")
         if dim is None:
             dim = 0 if len(input.shape) in (0, 1, 3) else 1
         return call.op(op, input, axis=dim)
@@ -290,18 +308,17 @@ def dropout(call: Call, input: Any, p: float = 0.5, training: bool = True, inpla
 #: Functions and methods, by name.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": unary("Abs"), "absolute": unary("Abs"),
-    "adaptive_avg_pool1d": adaptive("AveragePool"), "adaptive_avg_pool2d": adaptive("AveragePool"),
-    "adaptive_avg_pool3d": adaptive("AveragePool"), "adaptive_max_pool1d": adaptive("MaxPool"),
-    "adaptive_max_pool2d": adaptive("MaxPool"), "adaptive_max_pool3d": adaptive("MaxPool"),
+    **{f"adaptive_avg_pool{d}d": spatial(d, adaptive("AveragePool")) for d in (1, 2, 3)},
+    **{f"adaptive_max_pool{d}d": spatial(d, adaptive("MaxPool")) for d in (1, 2, 3)},
     "add": arithmetic("Add"), "amax": reduction("ReduceMax"), "amin": reduction("ReduceMin"),
-    "avg_pool1d": avg_pool, "avg_pool2d": avg_pool, "avg_pool3d": avg_pool, "batch_norm": batch_norm,
+    **{f"avg_pool{d}d": spatial(d, avg_pool) for d in (1, 2, 3)}, "batch_norm": batch_norm,
     "cat": cat, "chunk": chunk, "clamp": clamp, "clip": clamp, "clone": same, "concat": cat, "contiguous": same,
-    "conv1d": conv, "conv2d": conv, "conv3d": conv, "detach": same, "dim": lambda call, input: len(input.shape),
+    **{f"conv{d}d": spatial(d, conv) for d in (1, 2, 3)}, "detach": same, "dim": lambda call, input: len(input.shape),
     "div": arithmetic("Div"), "dropout": dropout, "dropout2d": dropout, "flatten": flatten, "getattr": attribute,
     "getitem": getitem, "hardsigmoid": lambda call, input, inplace=False: call.op(
         "HardSigmoid", input, alpha=1.0 / 6.0, beta=0.5),
     "hardtanh": hardtanh, "leaky_relu": leaky_relu, "linear": linear, "log_softmax": softmax("LogSoftmax"),
-    "matmul": arithmetic("MatMul"), "max_pool1d": max_pool, "max_pool2d": max_pool, "max_pool3d": max_pool,
+    "matmul": arithmetic("MatMul"), **{f"max_pool{d}d": spatial(d, max_pool) for d in (1, 2, 3)},
     "maximum": arithmetic("Max"), "mean": reduction("ReduceMean"), "minimum": arithmetic("Min"),
     "mul": arithmetic("Mul"), "multiply": arithmetic("Mul"), "neg": unary("Neg"), "negative": unary("Neg"), "pad": pad,
     "permute": permute, "prelu": prelu, "relu": unary("Relu"),

@@ -21,6 +21,7 @@ from layercert.io.torch.functions import (
     pad,
     prelu,
     softmax,
+    spatial,
 )
 
 if TYPE_CHECKING:
@@ -33,11 +34,31 @@ def _weights(call: Call, m: Any, *names: str) -> list[Any]:
     return [None if value is None else numbers(value, f"the {name} of {call.title}") for name, value in found]
 
 
-def _conv(call: Call, m: Any, x: Any) -> Any:
-    if m.padding_mode != "zeros":
-        raise call.refuse(f"has padding_mode {m.padding_mode!r}; supported: 'zeros', or a padding module before it")
-    weight, bias = _weights(call, m, "weight", "bias")
-    return conv(call, x, weight, bias, m.stride, m.padding, m.dilation, m.groups)
+def _conv(d: int) -> Callable[..., Any]:
+    def read(call: Call, m: Any, x: Any) -> Any:
+        if m.padding_mode != "zeros":
+            raise call.refuse(f"has padding_mode {m.padding_mode!r}; supported: 'zeros', or a padding module before it")
+        weight, bias = _weights(call, m, "weight", "bias")
+        return spatial(d, conv)(call, x, weight, bias, m.stride, m.padding, m.dilation, m.groups)
+
+    return read
+
+
+def _max_pool(d: int) -> Callable[..., Any]:
+    return lambda call, m, x: spatial(d, max_pool)(
+        call, x, m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode, m.return_indices
+    )
+
+
+def _avg_pool(d: int) -> Callable[..., Any]:
+    return lambda call, m, x: spatial(d, avg_pool)(
+        call, x, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad,
+        getattr(m, "divisor_override", None),
+    )  # fmt: skip
+
+
+def _adaptive(d: int, op: str) -> Callable[..., Any]:
+    return lambda call, m, x: spatial(d, adaptive(op))(call, x, m.output_size, getattr(m, "return_indices", False))
 
 
 def _batch_norm(call: Call, m: Any, x: Any) -> Any:
@@ -57,16 +78,12 @@ def _nothing(call: Call, m: Any, x: Any) -> Any:
 MODULES: dict[str, Callable[..., Any]] = {
     "Linear": lambda call, m, x: linear(call, x, *_weights(call, m, "weight", "bias")),
     "ReLU": lambda call, m, x: call.op("Relu", x),
-    **{f"Conv{d}d": _conv for d in (1, 2, 3)},
+    **{f"Conv{d}d": _conv(d) for d in (1, 2, 3)},
     **{f"BatchNorm{d}d": _batch_norm for d in (1, 2, 3)},
-    **{f"MaxPool{d}d": lambda call, m, x: max_pool(
-        call, x, m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode, m.return_indices) for d in (1, 2, 3)},
-    **{f"AvgPool{d}d": lambda call, m, x: avg_pool(
-        call, x, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad,
-        getattr(m, "divisor_override", None)) for d in (1, 2, 3)},
-    **{f"AdaptiveAvgPool{d}d": lambda call, m, x: adaptive("AveragePool")(call, x, m.output_size) for d in (1, 2, 3)},
-    **{f"AdaptiveMaxPool{d}d": lambda call, m, x: adaptive("MaxPool")(
-        call, x, m.output_size, m.return_indices) for d in (1, 2, 3)},
+    **{f"MaxPool{d}d": _max_pool(d) for d in (1, 2, 3)},
+    **{f"AvgPool{d}d": _avg_pool(d) for d in (1, 2, 3)},
+    **{f"AdaptiveAvgPool{d}d": _adaptive(d, "AveragePool") for d in (1, 2, 3)},
+    **{f"AdaptiveMaxPool{d}d": _adaptive(d, "MaxPool") for d in (1, 2, 3)},
     "LeakyReLU": lambda call, m, x: leaky_relu(call, x, m.negative_slope),
     "PReLU": lambda call, m, x: prelu(call, x, *_weights(call, m, "weight")),
     "ReLU6": lambda call, m, x: call.op("Clip", x, 0.0, 6.0),
