@@ -78,7 +78,7 @@ def test_clipping() -> None:
     assert len(clip(square, np.array([1.0, 0.0]), -5.0)) == 0
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", sorted(name for name, method in METHODS.items() if method.complete))
 def test_every_method_can_be_watched(method: str) -> None:
     network, x = appendix_a()
     norm = "linf" if method == "mip" else "l2"

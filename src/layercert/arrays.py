@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
+Sparse: TypeAlias = "csr_array[np.float64]"
+#: A Matrix or a Sparse; products with either are written alike, which the type stubs of scipy cannot follow.
+LinearMap: TypeAlias = Any
 Signs: TypeAlias = NDArray[np.int8]
 Mask: TypeAlias = NDArray[np.bool_]
 Indices: TypeAlias = NDArray[np.intp]

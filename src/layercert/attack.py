@@ -27,12 +27,15 @@ def attack(
     `effort` is the number of random restarts; every clause is tried from x first.
     """
     from layercert.attack_kernel import Packed, run
+    from layercert.attack_large import attack_large
 
     if not problem.clauses or not U > 0:
         return None
     at = problem.violated(problem.x)
     if at is not None:
         return np.zeros_like(problem.x), 0.0, at
+    if problem.network.is_sparse:
+        return attack_large(problem, float(U))
     net = Packed.of(problem)
     distance, w, clause = run(
         net.W0, net.Wh, net.b, net.noff, net.woff, net.R, net.c, net.first,
@@ -76,6 +79,8 @@ def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
             return v
         if _margin(network, clause, v) <= 0:
             ties.append(v)
+    if not network.fits_dense:
+        return None  # what follows needs dense layers and exact arithmetic on all of them
     for push in (0.0, 1e-12, 1e-10, 1e-8):  # along the kinks that pass through the point, for a plateau of ties
         ties.append(_slide(problem, clause, origin, push * length))
     near = (v for v in ties if norm.value(v - origin) <= limit)

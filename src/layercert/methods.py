@@ -15,6 +15,7 @@ from layercert.search.adaptive import adaptive
 from layercert.search.events import Event
 from layercert.search.geocert import distance_priority, geocert, lipschitz_priority
 from layercert.search.inputs import input_split, open_neurons, suits
+from layercert.search.large import large
 from layercert.search.layercert import layercert
 from layercert.search.parts import SeenEarly, SeenLate, always, crown_restriction, no_restriction
 from layercert.search.recursive import crown_restrict, layercert_recursive, lp_restrict
@@ -28,6 +29,7 @@ class Method:
     name: str
     search: Callable[[Task], Iterator[Event]]
     summary: str
+    complete: bool = True  # does it always end with the exact answer, given time?
 
 
 _layercert = partial(layercert, contains_db=always, restriction=no_restriction, seen=SeenEarly)
@@ -63,6 +65,12 @@ _METHODS = [
         "layercert-recursive-lp",
         partial(layercert_recursive, contains_db=interval_contains_db, restrict=lp_restrict),
         "LayerCert with the LP relaxation at every pattern (Algorithm 4)",
+    ),
+    Method(
+        "large",
+        large,
+        "linear bounds with sparse layers and a gradient attack, no branching, for networks of any size",
+        complete=False,
     ),
     Method("mip", mip, "big-M model in HiGHS, the independent cross-check (l1, linf)"),
 ]

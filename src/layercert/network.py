@@ -3,6 +3,7 @@
     x^0 = x;  z^{i+1} = W^i x^i + b^i;  x^i = relu(z^i);  f(x) = W^L x^L + b^L
 
 The network *means* its stored weights as real numbers; float32 weights are widened to float64 without change.
+A large matrix of few entries (a convolution) is kept sparse; `weights` gives all of them dense, as long as they fit.
 """
 
 from __future__ import annotations
@@ -12,35 +13,53 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array, issparse
 
-from layercert.arrays import EPS, Matrix, Signs, Vector, gamma
+from layercert.arrays import EPS, LinearMap, Matrix, Signs, Sparse, Vector, gamma
 from layercert.errors import InputError, ModelError
+
+#: A sparse matrix with more places than this, of which less than this part is filled, stays sparse. Up to there a dense
+#: product takes a millisecond (a 3x3 convolution: 0.9 ms, sparse 0.1 ms); four times as many places take 8 ms, 64 times
+#: 160 ms (sparse 4.5 ms), since a dense matrix no longer fits into the cache. Compiled kernels want dense matrices.
+SPARSE_PLACES = 2**22
+SPARSE_PART = 0.25
+#: Sparse layers are made dense for the exact searches up to this many bytes in all.
+DENSE_BYTES = 2**28
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
     """A ReLU classifier with L hidden layers; weights[i] has shape (n_{i+1}, n_i)."""
 
-    weights: tuple[Matrix, ...]
+    maps: tuple[LinearMap, ...]  # W^0..W^L as stored
     biases: tuple[Vector, ...]
     source: str = "arrays"
     runtime: Callable[[Vector], Vector | None] | None = None  # the model's own: onnxruntime, PyTorch
+    dropped: str = ""  # an order-preserving operation the reader left out at the end, by name: outputs are logits
+    input_shape: tuple[int, ...] = ()  # of one input as the model's file has it, () where the source has none
+    input_range: tuple[float, float] | None = None  # what the model itself clips its input to; part of the layers
 
     @staticmethod
-    def from_arrays(weights: Sequence[ArrayLike], biases: Sequence[ArrayLike], source: str = "arrays") -> Network:
-        """A network from its matrices W^0..W^L, each of shape (out, in), and its bias vectors b^0..b^L."""
+    def from_arrays(
+        weights: Sequence[ArrayLike | Sparse], biases: Sequence[ArrayLike], source: str = "arrays"
+    ) -> Network:
+        """A network from its matrices W^0..W^L, each of shape (out, in), and its bias vectors b^0..b^L.
+
+        Matrices of scipy.sparse stay sparse where they are large and have few entries.
+        """
         if len(weights) == 0 or len(weights) != len(biases):
             raise ModelError(
                 "a network needs as many weight matrices as bias vectors, and at least one; "
                 f"got {len(weights)} and {len(biases)}"
             )
-        Ws: list[Matrix] = []
+        Ws: list[LinearMap] = []
         bs: list[Vector] = []
         for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-            W = _frozen(weight, f"weights[{i}]")
+            W = _frozen_sparse(weight, f"weights[{i}]") if issparse(weight) else _frozen(weight, f"weights[{i}]")
             b = _frozen(bias, f"biases[{i}]")
             if W.ndim != 2 or 0 in W.shape:
                 raise ModelError(f"weights[{i}] must be a non-empty matrix (out, in), got shape {W.shape}")
@@ -61,40 +80,66 @@ class Network:
     @property
     def L(self) -> int:
         """Number of hidden (ReLU) layers."""
-        return len(self.weights) - 1
+        return len(self.maps) - 1
 
     @property
     def inputs(self) -> int:
-        return int(self.weights[0].shape[1])
+        return int(self.maps[0].shape[1])
 
     @property
     def classes(self) -> int:
-        return int(self.weights[-1].shape[0])
+        return int(self.maps[-1].shape[0])
 
     @property
     def widths(self) -> tuple[int, ...]:
         """n_1..n_L, the neurons of each hidden layer."""
-        return tuple(int(W.shape[0]) for W in self.weights[:-1])
+        return tuple(int(W.shape[0]) for W in self.maps[:-1])
 
     @property
     def neurons(self) -> int:
         return sum(self.widths)
 
+    @property
+    def is_sparse(self) -> bool:
+        return any(issparse(W) for W in self.maps)
+
+    @property
+    def fits_dense(self) -> bool:
+        """Can `weights` be had: are there no sparse layers, or none too large to be made dense?"""
+        return not self.is_sparse or sum(_dense_bytes(W) for W in self.maps) <= DENSE_BYTES
+
+    @cached_property
+    def weights(self) -> tuple[Matrix, ...]:
+        """W^0..W^L as dense matrices; ModelError where sparse layers would need too much memory for that."""
+        if not self.fits_dense:
+            i = max(range(self.L + 1), key=lambda k: _dense_bytes(self.maps[k]))
+            rows, columns = self.maps[i].shape
+            need, most = (n / 2**20 for n in (_dense_bytes(self.maps[i]), DENSE_BYTES))
+            raise ModelError(
+                f"layer {i} is sparse, {rows} x {columns}, and would take {need:.0f} MiB as a dense matrix, which this "
+                f"needs (all layers together may take {most:.0f} MiB); use the method 'large', which 'adaptive' turns "
+                "to by itself, or a smaller network"
+            )
+        return tuple(_dense(W) for W in self.maps)
+
     @cached_property
     def sha256(self) -> str:
         """Hash of the shapes and weights, the network's identity in records and certificates."""
         digest = hashlib.sha256()
-        for array in (*self.weights, *self.biases):
-            digest.update(repr(array.shape).encode())
-            digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+        for array in (*self.maps, *self.biases):
+            digest.update(repr(tuple(int(n) for n in array.shape)).encode())
+            # some rows at a time: the hash does not say how a layer is stored
+            step = len(array) if isinstance(array, np.ndarray) else max(1, SPARSE_PLACES // array.shape[1])
+            for start in range(0, array.shape[0], step):
+                digest.update(np.ascontiguousarray(_dense(array[start : start + step]), dtype="<f8").tobytes())
         return digest.hexdigest()
 
     def __call__(self, x: ArrayLike) -> Vector:
         """f(x), the logits, for a point or for a batch of points (the last axis is the input)."""
         h = np.asarray(x, dtype=np.float64)
-        for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
+        for W, b in zip(self.maps[:-1], self.biases[:-1], strict=True):
             h = np.maximum(h @ W.T + b, 0.0)
-        return np.asarray(h @ self.weights[-1].T + self.biases[-1])
+        return np.asarray(h @ self.maps[-1].T + self.biases[-1])
 
     def forward_error(self, x: Vector, unit: float = EPS) -> Vector:
         """A bound of the rounding error of each output of a forward pass at x, by default in float64.
@@ -102,9 +147,9 @@ class Network:
         The error of a layer is gamma times its terms in absolute value, and ReLU does not enlarge what it inherits.
         """
         h, error = x, np.zeros_like(x)
-        for i, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
-            size = np.abs(W)
-            noise = gamma(W.shape[1] + 4) * (unit / EPS)
+        for i, (W, b) in enumerate(zip(self.maps, self.biases, strict=True)):
+            size = abs(W)
+            noise = gamma(terms(W) + 4) * (unit / EPS)
             error = (size @ error * (1 + noise) + noise * (size @ np.abs(h) + np.abs(b))) * (1 + noise)
             h = W @ h + b
             if i < self.L:
@@ -120,9 +165,9 @@ class Network:
         unit = float(np.finfo(np.float32).eps) / 2
         size = np.abs(x) + reach
         error = unit * size
-        for W, b in zip(self.weights, self.biases, strict=True):
-            absolute = np.abs(W)
-            noise = gamma(W.shape[1] + 4) * (unit / EPS) + unit  # float64 weights are rounded to float32 as well
+        for W, b in zip(self.maps, self.biases, strict=True):
+            absolute = abs(W)
+            noise = gamma(terms(W) + 4) * (unit / EPS) + unit  # float64 weights are rounded to float32 as well
             error = (absolute @ error) * (1 + noise) + noise * (absolute @ size + np.abs(b))
             size = absolute @ size + np.abs(b)
         return np.asarray(error * 1.01)
@@ -130,11 +175,13 @@ class Network:
     def exact(self, x: Vector | Sequence[Fraction]) -> list[Fraction]:
         """f(x) in rational arithmetic: the network as a function of real numbers. Slow; for settling ties."""
         h = [v if isinstance(v, Fraction) else Fraction(float(v)) for v in x]
-        for i, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
-            z = [
-                sum((Fraction(float(W[j, k])) * h[k] for k in np.flatnonzero(W[j]) if h[k]), Fraction(float(b[j])))
-                for j in range(len(b))
-            ]
+        for i, (W, b) in enumerate(zip(self.maps, self.biases, strict=True)):
+            S = csr_array(W)
+            z = []
+            for j in range(len(b)):
+                row = slice(S.indptr[j], S.indptr[j + 1])
+                pairs = zip(S.data[row], S.indices[row], strict=True)
+                z.append(sum((Fraction(float(w)) * h[k] for w, k in pairs if h[k]), Fraction(float(b[j]))))
             h = z if i == self.L else [max(v, Fraction(0)) for v in z]
         return h
 
@@ -142,8 +189,8 @@ class Network:
         """z^1..z^L at x."""
         z: list[Vector] = []
         h = x
-        for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            z.append(W @ h + b)
+        for W, b in zip(self.maps[:-1], self.biases[:-1], strict=True):
+            z.append(np.asarray(W @ h + b))
             h = np.maximum(z[-1], 0.0)
         return z
 
@@ -153,10 +200,20 @@ class Network:
 
     def linear_piece(self, signs: Sequence[Signs]) -> tuple[Matrix, Vector]:
         """F, f0 with f(v) = F v + f0 on the region of a full pattern (eq. 5)."""
+        if not self.fits_dense:
+            return self._piece_from_the_end(signs)
         F, f0 = self.weights[0], self.biases[0]
         for s, W, b in zip(signs, self.weights[1:], self.biases[1:], strict=True):
             on = W * (s > 0)
             F, f0 = on @ F, on @ f0 + b
+        return F, f0
+
+    def _piece_from_the_end(self, signs: Sequence[Signs]) -> tuple[Matrix, Vector]:
+        """The same with the few rows of the output on the left, so that no hidden layer becomes dense."""
+        F, f0 = _dense(self.maps[-1]), self.biases[-1]
+        for s, W, b in zip(reversed(signs), self.maps[-2::-1], self.biases[-2::-1], strict=True):
+            on = F * (s > 0)
+            F, f0 = np.asarray(on @ W), on @ b + f0
         return F, f0
 
     def point(self, x: ArrayLike, what: str = "input") -> Vector:
@@ -175,6 +232,9 @@ class Network:
             raise InputError(f"the {what} has {v[bad]} at position {bad}; every entry must be a finite number")
         return v
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "weights"}  # can be made again
+
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in (self.inputs, *self.widths, self.classes))
         return f"Network({sizes}, from {self.source})"
@@ -187,11 +247,52 @@ def _frozen(array: ArrayLike, name: str) -> Vector:
         raise ModelError(f"{name} must be an array of real numbers, got {type(array).__name__}") from None
     if not np.isfinite(a).all():
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(a))[0])
-        raise ModelError(
-            f"{name} holds {a[at]} at {at}; weights must be finite numbers, check how the model was trained or saved"
-        )
+        raise _not_finite(name, float(a[at]), at)
     a.setflags(write=False)
     return a
+
+
+def _not_finite(name: str, value: float, at: tuple[int, ...]) -> ModelError:
+    return ModelError(
+        f"{name} holds {value} at {at}; weights must be finite numbers, check how the model was trained or saved"
+    )
+
+
+def _frozen_sparse(matrix: Any, name: str) -> LinearMap:
+    """Checked as a dense one is; made dense unless it is large and has few entries."""
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ModelError(f"{name} must be a non-empty matrix (out, in), got shape {matrix.shape}")
+    W = csr_array(matrix, dtype=np.float64, copy=True)
+    W.sum_duplicates()
+    bad = np.flatnonzero(~np.isfinite(W.data))
+    if len(bad):
+        row = int(np.searchsorted(W.indptr, bad[0], side="right")) - 1
+        raise _not_finite(name, float(W.data[bad[0]]), (row, int(W.indices[bad[0]])))
+    W.eliminate_zeros()
+    if W.shape[0] * W.shape[1] <= SPARSE_PLACES or W.nnz >= SPARSE_PART * W.shape[0] * W.shape[1]:
+        dense = np.asarray(W.toarray())
+        dense.setflags(write=False)
+        return dense
+    for array in (W.data, W.indices, W.indptr):
+        array.setflags(write=False)
+    return W
+
+
+def _dense(W: LinearMap) -> Matrix:
+    if isinstance(W, np.ndarray):
+        return W
+    dense: Matrix = W.toarray()
+    dense.setflags(write=False)
+    return dense
+
+
+def _dense_bytes(W: LinearMap) -> int:
+    return 8 * int(W.shape[0]) * int(W.shape[1])
+
+
+def terms(W: LinearMap) -> int:
+    """The most terms of a row's product with a vector: what a rounding error grows with. Zeros not stored add none."""
+    return int(W.shape[1]) if isinstance(W, np.ndarray) else int(np.diff(W.indptr).max(initial=0))
 
 
 def _real(array: ArrayLike) -> Vector:

@@ -111,8 +111,8 @@ class Problem:
     def depends_on_input(self) -> bool:
         """False only if no clause's outputs depend on the input at all, read off the zeros of the weights."""
         moves = np.ones(self.network.inputs, dtype=np.bool_)
-        for W in self.network.weights:
-            moves = ((W != 0) & moves).any(axis=1)
+        for W in self.network.maps:
+            moves = np.asarray((W != 0) @ moves, dtype=np.bool_)
         return any(bool(((clause.C != 0) & moves).any()) for clause in self.clauses)
 
     def within(self, radius: float) -> Problem:

@@ -40,6 +40,8 @@ def prove(
 
     by_boxes: whether to try a box tree first; None leaves it to the number of inputs.
     """
+    if not problem.network.fits_dense:
+        raise Unproved("the network's sparse layers are too large to be made dense, which certificates need")
     radius = min(lower * (1.0 - MARGIN), problem.reach)
     trees: list[Tree | BoxTree] = []
     if by_boxes is None:

@@ -151,7 +151,7 @@ class Pursuit:
 
 def _settle_on_its_piece(progress: Progress) -> None:
     """Where the nearest point could not be settled, try the nearest one of its own linear piece."""
-    if progress.unsettled is None or progress.closed():
+    if progress.unsettled is None or progress.closed() or not progress.problem.network.fits_dense:
         return
     length = progress.problem.norm.value(progress.unsettled)
     task = Task(progress.problem, progress.chain, length * (1.0 + EXACT))

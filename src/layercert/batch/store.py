@@ -23,6 +23,7 @@ from layercert.batch.errors import RunError
 from layercert.batch.machine import command, machine, versions
 from layercert.batch.plan import Plan, differences, input_hash
 from layercert.batch.work import FAILED, Outcome
+from layercert.io.npz import arrays_of, network_of
 from layercert.network import Network
 
 FILE = "run.sqlite"
@@ -259,19 +260,13 @@ def unpack(blob: bytes) -> Vector:
 def network_bytes(network: Network) -> bytes:
     """The network as the bytes of an .npz file."""
     buffer = io.BytesIO()
-    layers = zip(network.weights, network.biases, strict=True)
-    np.savez_compressed(
-        buffer,
-        allow_pickle=False,
-        **{f"{k}{i}": a for i, layer in enumerate(layers) for k, a in zip("Wb", layer, strict=True)},
-    )
+    np.savez_compressed(buffer, allow_pickle=False, **arrays_of(network))
     return buffer.getvalue()
 
 
 def network_from(blob: bytes) -> Network:
     with np.load(io.BytesIO(blob), allow_pickle=False) as file:
-        count = len(file.files) // 2
-        return Network.from_arrays([file[f"W{i}"] for i in range(count)], [file[f"b{i}"] for i in range(count)], "run")
+        return network_of({key: file[key] for key in file.files}, "run")
 
 
 def _now() -> str:

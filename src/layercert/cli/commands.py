@@ -77,6 +77,12 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
     Norm.of(args.norm)
     method_named(args.method)
     network = load(shipped.path(args.model))
+    if network.input_range is not None and args.domain is None and not args.quiet:
+        low, high = network.input_range
+        print(
+            f"note: the model clips its input to {low:g}..{high:g}; add --domain {low:g} {high:g} to stay within it",
+            file=sys.stderr,
+        )
     inputs = load_inputs(shipped.path(args.input), args.index)
     for i, position in enumerate(inputs.index):
         try:

@@ -6,14 +6,14 @@ The packages onnx and torch are imported by the reader that needs them, not here
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layercert.errors import ModelError
 from layercert.io.npz import read_npz, save_npz
-from layercert.io.runtime import OnnxRuntime, TorchRuntime
+from layercert.io.runtime import OnnxRuntime, TorchRuntime, confirm
 from layercert.network import Network
 
 if TYPE_CHECKING:
@@ -50,16 +50,23 @@ def load(path: str | os.PathLike[str]) -> Network:
     except ModelError as error:
         raise ModelError(f"{file.name}: {error}") from error.__cause__
     except MemoryError:
-        raise ModelError(f"{file.name}: the network does not fit into memory; every layer is a dense matrix") from None
+        raise ModelError(f"{file.name}: the network does not fit into memory") from None
     except OSError as error:
         raise ModelError(f"{file.name}: the file cannot be read: {error.strerror or error}") from None
 
 
-def from_torch(module: torch.nn.Module) -> Network:
-    """The network that a PyTorch module computes in evaluation mode; the module is left as it is."""
+def from_torch(module: torch.nn.Module, input_shape: Sequence[int] | None = None) -> Network:
+    """The network that a PyTorch module computes in evaluation mode; the module is left as it is.
+
+    `input_shape` is the shape of one input without the batch axis, (3, 32, 32); a network that begins with a Linear
+    knows its own.
+    """
     from layercert.io.torch import read_module
 
-    return replace(read_module(module), runtime=TorchRuntime(module))
+    network = read_module(module, input_shape)
+    network = replace(network, runtime=TorchRuntime(module, network.input_shape))
+    confirm(network, type(module).__name__)
+    return network
 
 
 def _read_onnx(path: Path) -> Network:

@@ -1,4 +1,7 @@
-"""Networks in numpy's .npz files: W0, b0, W1, b1, ..., each W of shape (out, in). Other keys are ignored."""
+"""Networks in numpy's .npz files: W0, b0, W1, b1, ..., each W of shape (out, in). Other keys are ignored.
+
+A sparse W1 is stored as scipy's compressed rows: W1_data, W1_indices, W1_indptr, W1_shape.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,26 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from layercert.errors import ModelError, OptionError
 from layercert.network import Network
 
 _KEY = re.compile(r"([Wb])(0|[1-9][0-9]*)")
+_PARTS = ("data", "indices", "indptr", "shape")
+_PART = re.compile(rf"(W(?:0|[1-9][0-9]*))_({'|'.join(_PARTS)})")
 _DAMAGE = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 
 
 def read_npz(path: Path) -> Network:
     """The network stored in an .npz file; pickled objects are never loaded."""
-    arrays = _read(path)
+    arrays = _joined(_read(path))
     count = 1 + max((int(k[1:]) for k in arrays), default=-1)
     for i in range(count):
         for key in (f"W{i}", f"b{i}"):
@@ -31,7 +37,8 @@ def read_npz(path: Path) -> Network:
                     f"{key} is missing, the file has {_listed(arrays)}; layers are numbered W0, b0, W1, b1, "
                     "... without a gap, and every weight matrix has its bias (zeros for none)"
                 )
-    weights = [_exact(f"W{i}", arrays[f"W{i}"]) for i in range(count)]
+    weights = [arrays[f"W{i}"] for i in range(count)]
+    weights = [W if not isinstance(W, np.ndarray) else _exact(f"W{i}", W) for i, W in enumerate(weights)]
     biases = [_exact(f"b{i}", arrays[f"b{i}"]) for i in range(count)]
     return Network.from_arrays(weights, biases, source=path.name)
 
@@ -40,10 +47,48 @@ def save_npz(network: Network, path: str | os.PathLike[str]) -> None:
     """Writes a network as float64 arrays W0, b0, W1, ...; `load` gives back the same network, bit for bit."""
     if Path(path).suffix.lower() != ".npz":
         raise OptionError(f"save_npz writes .npz files, got {os.fspath(path)!r}; end the file name in .npz")
-    layers = zip(network.weights, network.biases, strict=True)
-    arrays = {f"{kind}{i}": array for i, layer in enumerate(layers) for kind, array in zip("Wb", layer, strict=True)}
     with open(path, "wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
+        np.savez(file, allow_pickle=False, **arrays_of(network))
+
+
+def arrays_of(network: Network) -> dict[str, NDArray[Any]]:
+    """A network as named arrays, sparse layers in parts."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for i, (W, b) in enumerate(zip(network.maps, network.biases, strict=True)):
+        if isinstance(W, np.ndarray):
+            arrays[f"W{i}"] = W
+        else:
+            arrays.update({f"W{i}_{part}": np.asarray(getattr(W, part)) for part in _PARTS})
+        arrays[f"b{i}"] = b
+    return arrays
+
+
+def network_of(arrays: Mapping[str, NDArray[Any]], source: str) -> Network:
+    """The network that `arrays_of` took apart."""
+    whole = _joined(arrays)
+    layers = range(sum(key.startswith("b") for key in whole))
+    return Network.from_arrays([whole[f"W{i}"] for i in layers], [whole[f"b{i}"] for i in layers], source)
+
+
+def _joined(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Dense arrays as they are, the parts of a sparse matrix put together and checked."""
+    whole: dict[str, Any] = {key: array for key, array in arrays.items() if _KEY.fullmatch(key)}
+    for key in sorted({found[1] for name in arrays if (found := _PART.fullmatch(name))}):
+        missing = [f"{key}_{part}" for part in _PARTS if f"{key}_{part}" not in arrays]
+        if missing or key in whole:
+            wrong = f"lacks {', '.join(missing)}" if missing else "is there twice, whole and in parts"
+            raise ModelError(f"{key} {wrong}; a sparse matrix has the parts {', '.join(_PARTS)} and nothing else")
+        data, indices, indptr, shape = (np.asarray(arrays[f"{key}_{part}"]) for part in _PARTS)
+        try:
+            if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu" or shape.shape != (2,):
+                raise ValueError("indices, indptr and shape must be whole numbers")
+            rows, columns = (int(n) for n in shape)
+            matrix = csr_array((_exact(key, data), indices, indptr), shape=(rows, columns))
+            matrix.check_format(full_check=True)
+        except (ValueError, TypeError, IndexError) as error:
+            raise ModelError(f"{key} is not a sparse matrix: {error}") from None
+        whole[key] = matrix
+    return whole
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
@@ -54,8 +99,8 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
             file = None
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise ModelError("not an .npz file, or a damaged one; write it with numpy.savez(path, W0=..., b0=..., ...)")
-        keys = [key for key in file.files if _KEY.fullmatch(key)]
-        if "W0" not in keys:
+        keys = [key for key in file.files if _KEY.fullmatch(key) or _PART.fullmatch(key)]
+        if not any(key.startswith(("W0_", "W0")) for key in keys):
             raise ModelError(
                 f"no array W0 in the file, it has {_listed(file.files)}; "
                 "a network is stored as W0, b0, W1, b1, ... with each W of shape (out, in)"

@@ -1,4 +1,4 @@
-"""ONNX files: the part of the graph between the input and the output, as affine layers and ReLUs.
+"""ONNX files: the part of the graph between the input and the output, rewritten into affine layers and ReLUs.
 
 The network means the stored weights as real numbers: float16, bfloat16, float32 and float64 are all held
 exactly in float64 (`layercert.io.affine` says what fusing does). A batch axis of unknown size is read as one
@@ -8,6 +8,7 @@ input. Which operations are read stands in `layercert.io.ops`; every other one i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,15 @@ def read_onnx(path: Path) -> Network:
     target = _single("output", list(graph.output))
     nodes = _needed(graph, target.name)
     _check(nodes, model.ir_version, opset)
-    values: dict[str, Value] = {source.name: _input(source)}
+    x = _input(source)
+    values: dict[str, Value] = {source.name: x}
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is found, and named, by Network
         for node in nodes:
             for name in node.input:
                 if name in tensors and name not in values:
                     values[name] = _numbers(tensors[name], f"tensor {name!r}")
-            values[node.output[0]] = _compute(node, opset, values)
-    return _output(values, target.name).network(path.name)
+            values.update(zip(node.output, _compute(node, opset, values), strict=False))
+    return replace(_output(values, target.name).network(path.name), input_shape=x.shape)
 
 
 # The file.
@@ -154,7 +156,10 @@ def _check(nodes: list[onnx.NodeProto], ir_version: int, opset: int) -> None:
     if foreign:
         named = [f"{'.'.join(filter(None, (n.domain, n.op_type)))} (node {_name(n)!r})" for n in foreign]
         shown = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
-        raise ModelError(f"not supported: {shown}; supported operations: {', '.join(sorted(OPS))}")
+        raise ModelError(
+            f"not supported: {shown}; supported operations: {', '.join(sorted(OPS))}; an exact distance needs "
+            "a network that is continuous and piecewise linear"
+        )
     context = onnx.checker.C.CheckerContext()
     context.ir_version = ir_version
     context.opset_imports = {"": opset}
@@ -191,7 +196,7 @@ def _input(info: onnx.ValueInfoProto) -> Affine:
     return Affine.input(tuple(shape), FLOATS[tensor.elem_type])
 
 
-def _compute(node: onnx.NodeProto, opset: int, values: dict[str, Value]) -> Value:
+def _compute(node: onnx.NodeProto, opset: int, values: dict[str, Value]) -> list[Value]:
     for name in filter(None, node.input):
         if name not in values:
             raise ModelError(
@@ -200,14 +205,14 @@ def _compute(node: onnx.NodeProto, opset: int, values: dict[str, Value]) -> Valu
             )
     attributes = {a.name: _attribute(a, node) for a in node.attribute}
     inputs = tuple(values[name] if name else None for name in node.input)
-    resolved = Node(node.op_type, _name(node), opset, inputs, attributes)
+    resolved = Node(node.op_type, _name(node), opset, inputs, attributes, len(node.output))
     try:
         value = OPS[node.op_type](resolved)
     except ModelError:
         raise
     except (ValueError, IndexError, TypeError, OverflowError) as error:  # numpy's word on shapes that do not fit
         raise resolved.refuse(f"cannot be computed: {_first_line(error)}") from None
-    return value if isinstance(value, Affine) else np.asarray(value)
+    return [v if isinstance(v, Affine) else np.asarray(v) for v in (value if isinstance(value, list) else [value])]
 
 
 def _attribute(attribute: onnx.AttributeProto, node: onnx.NodeProto) -> Any:

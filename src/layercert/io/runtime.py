@@ -6,6 +6,7 @@ before the first question.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from layercert.arrays import Vector
+from layercert.errors import ModelError
+from layercert.network import Network
 
 
 @dataclass(eq=False)
@@ -47,19 +50,45 @@ class TorchRuntime:
     """The outputs of a PyTorch module in evaluation mode, in its own float type."""
 
     module: Any
+    shape: tuple[int, ...] = ()  # of one input with its batch axis
     name: str = "PyTorch"
 
     def __call__(self, v: Vector) -> Vector | None:
         import torch
 
-        kind = next(self.module.parameters()).dtype
+        kind = next((p.dtype for p in self.module.parameters()), torch.float32)
         training = self.module.training
         self.module.eval()
         try:
             with torch.no_grad():
-                answer = self.module(torch.as_tensor(v).to(kind)[None])
-        except RuntimeError:  # a module that wants images: its own shape is not known here
+                answer = self.module(torch.as_tensor(v).to(kind).reshape(self.shape or (1, -1)))
+        except RuntimeError:  # a module whose Flatten wants images, of a shape that nobody said
             return None
         finally:
             self.module.train(training)
         return np.asarray(answer.double().numpy(), dtype=np.float64).reshape(-1)
+
+
+def confirm(network: Network, name: str) -> None:
+    """Ask the model's own runtime at two points whether the network was read rightly, up to any rounding.
+
+    The readers are tested operation by operation; this guards against what nobody thought of.
+    """
+    for v in (np.zeros(network.inputs), np.random.default_rng(0).normal(size=network.inputs)):
+        with warnings.catch_warnings():  # what the model says of itself is not about reading it
+            warnings.simplefilter("ignore")
+            given = None if network.runtime is None else network.runtime(v)
+        if given is None or not np.isfinite(given).all():
+            continue
+        mine = network(v)
+        candidates = [mine]
+        if network.dropped:  # a Softmax or its logarithm
+            shifted = mine - mine.max()
+            candidates = [np.exp(shifted) / np.exp(shifted).sum(), shifted - np.log(np.exp(shifted).sum())]
+        room = 0.05 * (1.0 + np.abs(given).max())
+        if not any(c.shape == given.shape and (np.abs(c - given) <= room).all() for c in candidates):
+            raise ModelError(
+                f"the network read from {name} differs from the module: at some point it gives "
+                f"{np.array2string(mine[:4], precision=4)}, the module {np.array2string(given[:4], precision=4)}; "
+                "this is a fault of the reader, please report it; the module may be exported to ONNX instead"
+            )

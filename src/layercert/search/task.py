@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -34,7 +35,6 @@ class Task:
 
     def __init__(self, problem: Problem, chain: SolverChain, U: float | None = None) -> None:
         self.problem = problem
-        self.cells = Cells(problem)
         self.chain = chain
         self.U = min(problem.radius if U is None else U, problem.reach)
         self.floor = math.inf  # least proved distance to an unsafe point of a visited region
@@ -44,6 +44,11 @@ class Task:
         self.any_witness = False  # the question is settled by any unsafe point within U, near or far
         self.deadline: float | None = None  # monotonic seconds; for a solver that cannot be interrupted from outside
         self.horizon = HORIZON * (1.0 + problem.norm.value(problem.x))
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The hierarchy of patterns; needs dense layers."""
+        return Cells(self.problem)
 
     @property
     def cutoff(self) -> float:
@@ -58,6 +63,20 @@ class Task:
     def lower(self, key: float) -> float:
         """The proved bound when the least key in the queue is `key`."""
         return max(0.0, min(key - self.slip, self.cutoff, self.floor, self.ceiling))
+
+    def first_radius(self) -> float:
+        """Where to start without a witness: the distance at which the linear piece of x would become unsafe."""
+        problem = self.problem
+        F, f0 = problem.network.linear_piece(problem.network.pattern(problem.x))
+        radius = math.inf
+        for clause in problem.clauses:
+            margins = clause.margins(F @ problem.x + f0)
+            size = problem.norm.dual(clause.C @ F)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                radius = min(radius, float(np.nanmax(np.where(size > 0, margins / size, math.inf), initial=0.0)))
+        if not 0 < radius < math.inf:
+            radius = 0.1 * (1.0 + problem.norm.value(problem.x))
+        return radius
 
     def decision(self, A: Cell, clauses: tuple[Clause, ...], within: Polyhedron | None = None) -> Iterator[Event]:
         """decision_bound(A, x, y): the distance to each clause on R_A, problem (7); lowers U.

@@ -12,10 +12,13 @@ from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.record import Recorder
 from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event, Improve
+from layercert.search.large import large
 from layercert.search.task import Task
 
 #: How a ball without unsafe points grows, when no witness is known.
 GROWTH = 3.0
+#: Networks with more neurons than this get bounds without branching first.
+MANY = 1000
 
 
 def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None = None) -> Iterator[Event]:
@@ -25,6 +28,14 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     if not problem.clauses:
         yield Bound(task.U)
         return
+    if (problem.network.is_sparse or problem.network.neurons > MANY) and recorder is None:
+        yield from large(task)  # bounds at once: the root alone may take long, or too much memory
+        if not problem.network.fits_dense:
+            task.note = "too large for the exact search: " + (task.note or "bounds by linear relaxation")
+            return
+        task.note = ""
+        if task.U <= 0:
+            return
     if problem.network.L == 0:
         yield from affine(task)
         return
@@ -38,7 +49,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         if limit <= 0:
             return
     # without a witness nothing says how large the ball must be, unless a radius was asked for: let it grow
-    radius = limit if witness or limit >= problem.radius else min(limit, first_radius(task))
+    radius = limit if witness or limit >= problem.radius else min(limit, task.first_radius())
     while True:
         ball = Ball(task, effort, recorder, radius, witness)
         if first is not None:
@@ -56,21 +67,6 @@ def _book(task: Task, events: Iterator[Event]) -> Iterator[Event]:
         if isinstance(event, Improve):
             task.U = min(task.U, event.distance)
         yield event
-
-
-def first_radius(task: Task) -> float:
-    """Where to start without a witness: the distance at which the linear piece of x would become unsafe."""
-    problem = task.problem
-    F, f0 = problem.network.linear_piece(problem.network.pattern(problem.x))
-    radius = math.inf
-    for clause in problem.clauses:
-        margins = clause.margins(F @ problem.x + f0)
-        size = problem.norm.dual(clause.C @ F)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            radius = min(radius, float(np.nanmax(np.where(size > 0, margins / size, math.inf), initial=0.0)))
-    if not 0 < radius < math.inf:
-        radius = 0.1 * (1.0 + problem.norm.value(problem.x))
-    return radius
 
 
 def affine(task: Task) -> Iterator[Event]:

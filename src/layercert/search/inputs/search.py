@@ -21,7 +21,7 @@ from layercert.network import Network
 from layercert.problem import Problem
 from layercert.programs.kernels.jit import announce, is_compiled
 from layercert.search.adaptive.leaf import Leaves
-from layercert.search.adaptive.search import GROWTH, affine, first_radius
+from layercert.search.adaptive.search import GROWTH, affine
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.inputs.boxes import Boxes, Findings, Workers, default_threads, examine
 from layercert.search.inputs.frontier import Frontier
@@ -68,7 +68,7 @@ def input_split(task: Task, effort: Effort | None = None) -> Iterator[Event]:
             yield Improve(step, limit, clause)
             if limit <= 0:
                 return
-    radius = limit if witness or limit >= min(problem.radius, problem.reach) else min(limit, first_radius(task))
+    radius = limit if witness or limit >= min(problem.radius, problem.reach) else min(limit, task.first_radius())
     while True:
         cover = Cover(task, effort or Effort(), radius, witness)
         yield from cover.run()
