@@ -99,7 +99,7 @@ def holds_exactly(case: Case, network: Network, w: list[Fraction]) -> bool:
         return False
     x = np.array([float(q) for q in w])
     inherited = np.abs(x) * EPS + 5e-324  # w is no float64 everywhere
-    for W in network.weights:
+    for W in network.maps:
         inherited = (np.abs(W) @ inherited) * (1.0 + gamma(W.shape[1] + 4))
     f, error = network(x), network.forward_error(x) + inherited
     open_regions = []

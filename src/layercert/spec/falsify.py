@@ -29,7 +29,7 @@ def falsify(problem: Problem, share: float = 1.0, seed: int = 0) -> Vector | Non
     assert problem.domain is not None
     low, high = problem.domain
     network, rng = problem.network, np.random.default_rng(seed)
-    count = int(np.clip(share * BUDGET / sum(W.size for W in network.weights), STARTS, MOST_SAMPLES))
+    count = int(np.clip(share * BUDGET / sum(W.size for W in network.maps), STARTS, MOST_SAMPLES))
     X = low + (high - low) * rng.random((count, network.inputs))
     corners = rng.random((count // 2, network.inputs)) < 0.5  # unsafe points are often there
     X[: count // 2] = np.where(corners, low, high)
@@ -62,12 +62,12 @@ def _gradients(problem: Problem, X: Matrix) -> tuple[Matrix, Vector]:
     """The gradient of each point's margin, and the margins."""
     network: Network = problem.network
     on, h = [], X
-    for W, b in zip(network.weights[:-1], network.biases[:-1], strict=True):
+    for W, b in zip(network.maps[:-1], network.biases[:-1], strict=True):
         z = h @ W.T + b
         on.append(z > 0)
         h = np.maximum(z, 0.0)
-    margins, rows = _margins(problem, h @ network.weights[-1].T + network.biases[-1])
-    G = rows @ network.weights[-1]
-    for W, mask in zip(reversed(network.weights[:-1]), reversed(on), strict=True):
+    margins, rows = _margins(problem, h @ network.maps[-1].T + network.biases[-1])
+    G = rows @ network.maps[-1]
+    for W, mask in zip(reversed(network.maps[:-1]), reversed(on), strict=True):
         G = (G * mask) @ W
     return G, margins

@@ -92,6 +92,6 @@ def _fill(row: Row, out: Vector, sizes: Vector) -> float:
 
 def _output_sizes(network: Network, size: Vector) -> Vector:
     """Bounds of |f_j| wherever |x| <= size, rounded up."""
-    for W, b in zip(network.weights, network.biases, strict=True):
+    for W, b in zip(network.maps, network.biases, strict=True):
         size = (np.abs(W) @ size + np.abs(b)) * (1.0 + gamma(W.shape[1] + 8))
     return size
