@@ -157,6 +157,38 @@ def test_the_search_can_be_closed_at_any_time() -> None:
     events.close()
 
 
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+def test_smaller_balls_in_between_change_no_answer(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forced after every node; each of their bounds must hold."""
+    from layercert.search.adaptive import search
+
+    monkeypatch.setattr(search, "PATIENCE", 1)
+    monkeypatch.setattr(search, "LOW", 2.0)
+    balls: list[float] = []
+    smaller = search._smaller_balls
+
+    def watched(task: Task, effort: Effort, low: float, budget: int) -> object:
+        balls.append(low)
+        return smaller(task, effort, low, 20)
+
+    monkeypatch.setattr(search, "_smaller_balls", watched)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        sizes = [3, 6, 5, 3]
+        net = Network.from_arrays(
+            [rng.normal(size=(b, a)) for a, b in pairwise(sizes)], [0.5 * rng.normal(size=b) for b in sizes[1:]]
+        )
+        problem = robustness(net, rng.normal(size=3), p)
+        true, _ = brute_force(problem)
+        if not math.isfinite(true):
+            continue
+        got = run(problem)
+        assert got.upper == pytest.approx(true, rel=1e-6)
+        assert all(bound <= true * (1 + 1e-9) for bound in got.bounds)
+        assert got.lower == pytest.approx(true, rel=1e-6)
+    assert balls
+
+
 def _fall(t: Vector, room: Vector, U: float, p: float) -> float:
     """max |t|.w over 0 <= w <= room, ||w||_p <= U, by filling the coordinates."""
     size = np.abs(t)

@@ -19,6 +19,8 @@ from layercert.search.task import Task
 GROWTH = 3.0
 #: Networks with more neurons than this get bounds without branching first.
 MANY = 1000
+#: After this many nodes with a bound below LOW times U, smaller balls are tried: so many, each with its share of nodes.
+PATIENCE, LOW, STAGES = 40, 0.5, 4
 
 
 def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None = None) -> Iterator[Event]:
@@ -55,10 +57,47 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         if first is not None:
             yield from _book(task, ball.polish(first[0], problem.clauses.index(first[2])))
             first = None
-        yield from _book(task, ball.run())
+        events = _book(task, ball.run())
+        yield from events if recorder is not None or not witness else _anytime(task, effort, ball, events)
         if ball.witness or radius >= limit:
             return
         radius = min(GROWTH * radius, limit)
+
+
+def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event]) -> Iterator[Event]:
+    """The events of a ball; where its bound stays low, smaller balls are proved in between.
+
+    On the ball of a far witness a hard network may have no bound at all for long, while half that ball is easy.
+    """
+    lower, nodes, patience = 0.0, 0, PATIENCE
+    for event in events:
+        yield event
+        if isinstance(event, Bound):
+            lower, nodes = max(lower, event.lower), nodes + 1
+        if nodes >= patience and lower < LOW * ball.U:
+            for found in _smaller_balls(task, effort, lower, patience // STAGES):
+                if isinstance(found, Bound):
+                    lower = max(lower, found.lower)
+                else:
+                    ball.U = min(ball.U, task.U)
+                yield found
+            patience *= 8
+
+
+def _smaller_balls(task: Task, effort: Effort, low: float, budget: int) -> Iterator[Event]:
+    """Bisect for a radius that is proved within `budget` nodes."""
+    high = task.U
+    for _ in range(STAGES):
+        radius = 0.5 * (low + high)
+        ball = Ball(task, effort, None, radius, witness=False)
+        proved = True
+        for node, event in enumerate(_book(task, ball.run())):
+            yield event
+            if node >= budget or isinstance(event, Improve):
+                proved = False
+                break
+        high = min(task.U, high if proved else radius)
+        low = radius if proved else low
 
 
 def _book(task: Task, events: Iterator[Event]) -> Iterator[Event]:
