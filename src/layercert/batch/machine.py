@@ -7,6 +7,7 @@ import platform
 import shlex
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from layercert import __version__
@@ -37,7 +38,8 @@ def machine() -> dict[str, Any]:
 
 
 def command() -> str:
-    return shlex.join(sys.argv)
+    name = Path(sys.argv[0]).name
+    return shlex.join(["layercert" if name == "__main__.py" else name, *sys.argv[1:]])
 
 
 def _processor() -> str:
