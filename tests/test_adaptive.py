@@ -233,7 +233,7 @@ def test_how_far_a_linear_function_falls(p: float) -> None:
         bounded = Ball(problem, U).fall(t[None])[0]
         for name, value in (("search", searched), ("checker", checked), ("bounds", bounded)):
             assert value >= truth * (1 - 1e-12), name
-        assert searched <= truth * 1.1 and checked <= truth * 1.1, (searched / truth, checked / truth)
+        assert searched <= truth * 1.1 and checked <= truth * 1.15, (searched / truth, checked / truth)
         assert bounded <= truth * (1.1 if p > 1 else 3.0)
 
 

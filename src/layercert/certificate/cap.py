@@ -75,7 +75,7 @@ def _evaluate(h: Any, g: Any, lam: float, s: float, r: float, q: float, down: An
     if q > 1.0:
         mu = np.inf  # everything against the ball
         low, high = 0.0, _largest(h, g, lam, down, up)
-        for step in range(SPLITS):
+        for step in range(2 * SPLITS if np.isinf(q) else SPLITS):  # halvings go slower
             total, inner, length, filled = _split(h, g, lam, mu, r, q, down, up)
             if total < drop:
                 drop, slope = total, inner

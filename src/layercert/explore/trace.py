@@ -106,7 +106,10 @@ class Trace:
 
 
 def trace(problem: Problem, method: str, time_limit: float = 60.0) -> Trace:
-    """Run a method and write down what it does, starting from a witness as `measure` does."""
+    """Run a method and write down what it does, starting from a witness as `measure` does.
+
+    The clock starts after the first distance programs, for which kernels may have to be compiled.
+    """
     chain = make_chain("default", problem.norm)
     moments: list[Moment] = []
     upper, witness = math.inf, _first_witness(problem)
@@ -115,7 +118,7 @@ def trace(problem: Problem, method: str, time_limit: float = 60.0) -> Trace:
         moments.append(Moment("improve", upper=upper, witness=witness))
     task = Task(problem, chain, min(problem.radius, upper))
     cuts: list[Cut] = []
-    started, lower = time.monotonic(), 0.0
+    started, lower = math.inf, 0.0
     for event in _listening(method_named(method).search, cuts)(task):
         if isinstance(event, Bound):
             lower = max(lower, event.lower)
@@ -127,6 +130,8 @@ def trace(problem: Problem, method: str, time_limit: float = 60.0) -> Trace:
         moments.append(_moment(event, witness, now))
         if time.monotonic() - started > time_limit:
             return Trace(problem, method, moments, False)
+        if chain.programs:
+            started = min(started, time.monotonic())
     return Trace(problem, method, moments, True)
 
 
