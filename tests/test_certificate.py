@@ -209,6 +209,23 @@ class TestForgeries:
             array[-1, 0] = value
             self.rejected(net, mutate_tree(certificate, i, **{name: array}))
 
+    @pytest.mark.parametrize("name", ["mu", "beta"])
+    @pytest.mark.parametrize("value", [1e99, 1e200, 1e308, 1.7e308])
+    def test_overflow_proves_nothing(self, real: tuple[Network, Certificate], name: str, value: float) -> None:
+        net, certificate = real
+        for factor in (1.01, 4.0):
+            forged = replace(certificate, radius=certificate.radius * factor, witness=None, upper=math.inf)
+            for i, tree in enumerate(forged.trees):
+                assert isinstance(tree, Tree)
+                forged = mutate_tree(forged, i, **{name: np.full_like(getattr(tree, name), value)})
+            assert not check(net, forged).ok
+
+    @pytest.mark.parametrize("upper", [math.nan, math.inf])
+    def test_a_witness_at_no_distance(self, real: tuple[Network, Certificate], upper: float) -> None:
+        net, certificate = real
+        self.rejected(net, replace(certificate, upper=upper), "the witness is")
+        self.rejected(net, replace(certificate, upper=2 * certificate.upper), "nearer than the claimed")
+
     def test_a_missing_class(self, real: tuple[Network, Certificate]) -> None:
         net, certificate = real
         less = replace(certificate, clauses=certificate.clauses[:1], trees=certificate.trees[:1])

@@ -29,6 +29,8 @@ from layercert.threads import one_thread
 
 #: More rounds of tightening than this are not useful; a file that asks for them is refused.
 MOST_ROUNDS = 8
+#: Larger multipliers are refused: products with them would overflow.
+LARGEST = 1e100
 
 
 class Arithmetic(Protocol):
@@ -151,6 +153,8 @@ def _prove(arithmetic: Arithmetic, setting: Setting, certificate: Certificate) -
     )
     if not all(np.isfinite(T).all() for T in setting.T):
         raise Rejected("the network's values overflow on this ball")
+    if any(not (np.abs(C) @ setting.T[-1] + np.abs(d) < 1e150).all() for C, d, _ in certificate.clauses):
+        raise Rejected("a clause's values overflow on this ball")
     if not all(isinstance(tree, BoxTree) for tree in certificate.trees):
         arithmetic.tighten(start, None, 0.0)
     leaves = 0
@@ -179,6 +183,8 @@ def _check_shape(network: Network, tree: Tree, rows: int) -> None:
         raise Rejected("a slope alpha is outside [0, 1]")
     if not ((tree.beta >= 0) & np.isfinite(tree.beta)).all() or not ((tree.mu >= 0) & np.isfinite(tree.mu)).all():
         raise Rejected("a multiplier is negative or not finite")
+    if (tree.beta > LARGEST).any() or (tree.mu > LARGEST).any():
+        raise Rejected(f"a multiplier is above {LARGEST:g}; only their ratios matter")
     if not ((tree.rounds >= 0) & (tree.rounds <= MOST_ROUNDS)).all():
         raise Rejected(f"a node asks for more than {MOST_ROUNDS} rounds")
 
@@ -223,7 +229,7 @@ def child_of(bounds: Bounds, k: int, neuron: int, phase: float) -> Bounds | None
         child.lo[k][neuron] = max(child.lo[k][neuron], 0.0)
     else:
         child.hi[k][neuron] = min(child.hi[k][neuron], 0.0)
-    return child if child.lo[k][neuron] <= child.hi[k][neuron] else None
+    return None if child.lo[k][neuron] > child.hi[k][neuron] else child
 
 
 def _is_empty(
@@ -269,8 +275,11 @@ def _check_witness(problem: Problem, certificate: Certificate) -> None:
         raise Rejected("the witness is outside the domain")
     if not problem.is_unsafe(v):
         raise Rejected("the witness is not unsafe")
-    if problem.distance(v) > certificate.upper * (1 + 1e-12):
+    distance = problem.distance(v)
+    if not distance <= certificate.upper * (1 + 1e-12):
         raise Rejected(f"the witness is farther than the claimed {certificate.upper}")
+    if not certificate.upper <= distance * (1 + 1e-9) + 1e-12:
+        raise Rejected(f"the witness is nearer than the claimed {certificate.upper}: it lies at distance {distance}")
 
 
 def _sentence(problem: Problem, certificate: Certificate, leaves: int, arithmetic: str) -> str:

@@ -40,10 +40,13 @@ class Bounds:
         return np.where(self.on(k), 1.0, np.where(self.off(k), -1.0, 0.0))
 
     def narrow(self, k: int, index: Indices, lo: Vector, hi: Vector) -> bool:
-        """Keep the better of old and new; False when a neuron has no value left."""
-        self.lo[k][index] = np.maximum(self.lo[k][index], lo)
-        self.hi[k][index] = np.minimum(self.hi[k][index], hi)
-        return bool((self.lo[k] <= self.hi[k]).all())
+        """Keep the better of old and new; False when a neuron has no value left.
+
+        What is not a finite number says nothing: a NaN or an overflow must never pass for an empty node.
+        """
+        self.lo[k][index] = np.maximum(self.lo[k][index], np.where(np.isfinite(lo), lo, -np.inf))
+        self.hi[k][index] = np.minimum(self.hi[k][index], np.where(np.isfinite(hi), hi, np.inf))
+        return not bool((self.lo[k] > self.hi[k]).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,11 @@ def upper_line(lo: Vector, hi: Vector, unstable: Mask) -> tuple[Vector, Vector]:
     # the last term is for bounds so small that their products underflow
     iu = np.where(unstable, np.maximum(-su * lo, (1.0 - su) * hi) * (1.0 + 1e-15) + 1e-300, 0.0)
     return su, iu
+
+
+def _finite(g: Vector, s: float) -> bool:
+    """Overflow makes infinities and NaN; a halfspace with one of them says nothing."""
+    return bool(np.isfinite(s) and np.isfinite(g).all())
 
 
 def lower_slopes(k: int, lo: Vector, hi: Vector, parameters: Parameters | None, touch: list[Vector] | None) -> Vector:
@@ -134,11 +142,13 @@ class FloatArithmetic:
 
     def excludes(self, g: Vector, s: float) -> bool:
         """Is g.w + s > 0 on the whole ball and box?"""
-        return s > float(fall(self.setting, g[None])[0])
+        return _finite(g, s) and s > float(fall(self.setting, g[None])[0])
 
     def tighten(self, bounds: Bounds, g: Vector | None, s: float, touch: list[Vector] | None = None) -> bool:
         """Bounds of the unstable neurons on the cap g.w + s <= 0 of the ball; False when the node turns out empty."""
         network, setting = self.setting.network, self.setting
+        if g is not None and not _finite(g, s):
+            return True
         for k in range(network.L):
             free = np.flatnonzero((bounds.lo[k] < 0) & (bounds.hi[k] > 0))
             if not len(free):

@@ -6,6 +6,7 @@ before the first question.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +18,12 @@ from layercert.arrays import Vector
 from layercert.errors import ModelError
 from layercert.network import Network
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(eq=False)
 class OnnxRuntime:
-    """The outputs of an ONNX file under onnxruntime; None when that package is not installed."""
+    """The outputs of an ONNX file under onnxruntime; None when that package is not installed or cannot run the file."""
 
     path: Path
     name: str = "onnxruntime"
@@ -34,11 +37,24 @@ class OnnxRuntime:
                 return None
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 3
-            self._session = onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
+            try:
+                self._session = onnxruntime.InferenceSession(
+                    str(self.path), options, providers=["CPUExecutionProvider"]
+                )
+            except Exception as error:  # its own many kinds; without it the answer stands all the same
+                log.warning("onnxruntime cannot load %s: %s", self.path, error)
+                self._session = False
+        if self._session is False:
+            return None
         spec = self._session.get_inputs()[0]
         shape = [n if isinstance(n, int) else 1 for n in spec.shape]
         kind = {"tensor(double)": np.float64, "tensor(float16)": np.float16}.get(spec.type, np.float32)
-        answer = self._session.run(None, {spec.name: v.astype(kind).reshape(shape)})[0]
+        try:
+            answer = self._session.run(None, {spec.name: v.astype(kind).reshape(shape)})[0]
+        except Exception as error:
+            log.warning("onnxruntime cannot run %s: %s", self.path, error)
+            self._session = False
+            return None
         return np.asarray(answer, dtype=np.float64).reshape(-1)
 
     def __getstate__(self) -> dict[str, Any]:
