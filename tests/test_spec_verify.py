@@ -360,7 +360,7 @@ class TestProofs:
         (proof,) = result.certificates
         assert "with an unsafe output" in str(lc.check(LINE, proof))
         assert "Proved, sat" in str(lc.check_spec(LINE, spec, [proof]))
-        tie = replace(proof, witness=np.array([0.5]))
+        tie = replace(proof, witness=np.array([0.5]), upper=abs(0.5 - float(proof.x[0])))
         assert lc.check(LINE, tie).ok  # unsafe in the closed form that certificates speak about
         assert not lc.check_spec(LINE, spec, [tie]).ok  # but no counterexample to the strict property
 
