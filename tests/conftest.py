@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Generator
 from types import ModuleType
 
 import pytest
 from hypothesis import settings
+
+# In the background (nohup make test &) a shell starts us deaf to Ctrl-C, and so would be every process the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IN_CI = os.environ.get("LAYERCERT_CI") == "1"
 
