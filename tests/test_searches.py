@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -11,9 +11,11 @@ from hypothesis import given
 
 import layercert as lc
 from brute import brute_force
-from layercert.methods import METHODS
+from layercert.methods import METHODS, Method
 from layercert.network import Network
 from layercert.problem import Problem
+from layercert.search.events import Bound, Event
+from layercert.search.task import Task
 from tiny import degenerate, examples, generic, seeds
 
 GEOMETRIC = [name for name, method in METHODS.items() if name != "mip" and method.complete]
@@ -190,6 +192,21 @@ def test_time_limit_returns_honest_bounds(method: str) -> None:
     assert 0.0 <= r.lower <= r.upper
     if r.status == "undecided":
         assert r.note == "time limit reached"
+
+
+def test_an_answer_does_not_excuse_itself_with_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that closes the gap and goes on until the limit: the answer is there all the same."""
+
+    def endless(task: Task) -> Iterator[Event]:
+        while True:
+            yield Bound(task.U)
+
+    monkeypatch.setitem(METHODS, "endless", Method("endless", endless, "never stops"))
+    # logits are (1 - t, t): they cross at t = 0.5, so from t = 0.2 the distance is 0.3
+    net = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
+    r = lc.measure(net, [0.2], method="endless", time_limit=0.05)
+    assert (r.status, r.note) == ("exact", "")
+    assert r.upper == pytest.approx(0.3, rel=1e-6)
 
 
 @pytest.mark.parametrize(

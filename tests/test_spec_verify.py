@@ -19,6 +19,7 @@ from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem
 from layercert.result import Status
+from layercert.run import closest
 from layercert.spec import growth as growth_module
 from layercert.spec import verify as verify_module
 from layercert.spec.cases import Case, Row, Spec
@@ -427,6 +428,17 @@ class TestGrowth:
         assert 2.8 < growth.lower <= 3.0 + 1e-6
         assert 3.0 - 1e-6 <= growth.upper < 3.2
         assert growth.lower > 1 and "the property holds with this much room" in str(growth)
+
+    def test_few_inputs_are_split(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The method is chosen as `verify_spec` chooses it, unless one is named."""
+        asked: list[str] = []
+        monkeypatch.setattr(growth_module, "closest", lambda p, how: asked.append(how.method) or closest(p, how))
+        spec = parse_spec(simple_text([("0.1", "0.3")], 2, "(>= Y_1 Y_0)"))
+        for method in (None, "adaptive"):
+            assert lc.measure_spec(LINE, spec, method=method).upper == pytest.approx(3.0, rel=1e-6)
+        assert asked == ["input-split", "adaptive"]
+        with pytest.raises(OptionError, match="unknown method 'magic'"):
+            lc.measure_spec(LINE, spec, method="magic")
 
     def test_nothing_unsafe_anywhere(self) -> None:
         growth = lc.measure_spec(LINE, parse_spec(simple_text([("0", "1")], 2, "(<= Y_1 -1)")))

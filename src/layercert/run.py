@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
@@ -19,7 +20,22 @@ from layercert.search.task import HORIZON
 from layercert.threads import one_thread
 from layercert.witness import harden
 
-__all__ = ["EXACT", "MARGIN", "NOISE", "Progress", "Watch", "closest", "deadline_of", "decide", "measure", "verify"]
+__all__ = ["EXACT", "MARGIN", "NOISE", "How", "Progress", "Watch"]
+__all__ += ["closest", "deadline_of", "decide", "measure", "verify"]
+
+#: The note of an answer that the time limit left open.
+OUT_OF_TIME = "time limit reached"
+
+
+@dataclass(frozen=True)
+class How:
+    """How a question is answered; what an answer means does not depend on it."""
+
+    method: str = "adaptive"
+    time_limit: float | None = None
+    certificate: bool = False
+    stack: str = "default"
+    watch: Watch | None = None
 
 
 def measure(
@@ -41,19 +57,15 @@ def measure(
     With a radius the search stops there: status "robust" means that nothing lies within it. Stopped early, by the time
     limit or by Ctrl-C, the result holds the bounds reached so far: lower <= distance <= upper.
     """
-    return closest(robustness(network, x, norm, label, radius, domain), method, time_limit, certificate, stack, watch)
+    how = How(method, time_limit, certificate, stack, watch)
+    return closest(robustness(network, x, norm, label, radius, domain), how)
 
 
-def closest(
-    problem: Problem,
-    method: str = "adaptive",
-    time_limit: float | None = None,
-    certificate: bool = False,
-    stack: str = "default",
-    watch: Watch | None = None,
-) -> Result:
+def closest(problem: Problem, how: How | None = None) -> Result:
     """`measure` for any problem: the unsafe point nearest to x, within the radius and inside the domain."""
-    progress, note, interrupted = _run(problem, method, time_limit, stack, watch, stop_at_witness=False)
+    how = how or How()
+    pursuit = _pursue(problem, how, stop_at_witness=False)
+    progress, note = pursuit.progress, pursuit.note
     within = progress.witness is not None and progress.upper <= problem.radius
     if progress.lower >= problem.radius and not within:
         status = Status.ROBUST
@@ -64,7 +76,8 @@ def closest(
         note = note or "no unsafe point anywhere"
     else:
         status = Status.UNDECIDED
-    return _result(progress, status, note, interrupted, certificate, time_limit)
+        note = note if pursuit.over else OUT_OF_TIME
+    return _result(pursuit, status, note, how)
 
 
 def verify(
@@ -84,36 +97,31 @@ def verify(
     """Is every point within the radius of the same class? Stops as soon as either answer is proved."""
     if radius is None:
         raise OptionError("verify needs a radius >= 0; to find the largest robust radius use measure")
-    return decide(robustness(network, x, norm, label, radius, domain), method, time_limit, certificate, stack, watch)
+    how = How(method, time_limit, certificate, stack, watch)
+    return decide(robustness(network, x, norm, label, radius, domain), how)
 
 
-def decide(
-    problem: Problem,
-    method: str = "adaptive",
-    time_limit: float | None = None,
-    certificate: bool = False,
-    stack: str = "default",
-    watch: Watch | None = None,
-) -> Result:
+def decide(problem: Problem, how: How | None = None) -> Result:
     """`verify` for any problem: is there an unsafe point within the radius and inside the domain?"""
-    progress, note, interrupted = _run(problem, method, time_limit, stack, watch, stop_at_witness=True)
+    how = how or How()
+    pursuit = _pursue(problem, how, stop_at_witness=True)
+    progress, note = pursuit.progress, pursuit.note
     if progress.upper <= problem.radius:
         verdict = Verdict.NOT_ROBUST
     elif progress.lower >= problem.radius:
         verdict = Verdict.ROBUST
     else:
         verdict = Verdict.UNDECIDED
-    return _result(progress, verdict, note, interrupted, certificate, time_limit)
+        note = note if pursuit.over else OUT_OF_TIME
+    return _result(pursuit, verdict, note, how)
 
 
-def _run(
-    problem: Problem, method: str, time_limit: float | None, stack: str, watch: Watch | None, stop_at_witness: bool
-) -> tuple[Progress, str, bool]:
+def _pursue(problem: Problem, how: How, stop_at_witness: bool) -> Pursuit:
     """Pursue until the search ends, the budget is spent, or the question is answered."""
-    deadline = deadline_of(time_limit)
-    pursuit = Pursuit(problem, method, stack, watch, stop_at_witness, deadline)
-    over = pursuit.advance(deadline)
-    return pursuit.progress, pursuit.note if over else "time limit reached", pursuit.interrupted
+    deadline = deadline_of(how.time_limit)
+    pursuit = Pursuit(problem, how.method, how.stack, how.watch, stop_at_witness, deadline)
+    pursuit.advance(deadline)
+    return pursuit
 
 
 def _horizon(problem: Problem) -> float:
@@ -134,14 +142,8 @@ def deadline_of(time_limit: float | None) -> float | None:
     return time.monotonic() + seconds
 
 
-def _result(
-    progress: Progress,
-    status: Status | Verdict,
-    note: str,
-    interrupted: bool,
-    certificate: bool,
-    time_limit: float | None,
-) -> Result:
+def _result(pursuit: Pursuit, status: Status | Verdict, note: str, how: How) -> Result:
+    progress = pursuit.progress
     problem, chain = progress.problem, progress.chain
     lower, seconds = min(progress.lower, progress.upper), progress.seconds
     holds = None
@@ -149,8 +151,8 @@ def _result(
         progress.witness, holds = harden(problem, progress.witness)
         progress.upper = problem.distance(progress.witness)
     evidence = None
-    if certificate:
-        evidence, why = _certify(progress, lower, time_limit)
+    if how.certificate:
+        evidence, why = _certify(progress, lower, how.time_limit)
         note = "; ".join(part for part in (note, why) if part)
     return Result(
         status=status,
@@ -165,7 +167,7 @@ def _result(
         programs=chain.programs,
         seconds=seconds,
         note=note,
-        interrupted=interrupted,
+        interrupted=pursuit.interrupted,
         solved_by={k: v for k, v in chain.solved_by.items() if v},
         fallbacks={k: v for k, v in chain.fallbacks.items() if v},
         certificate=evidence,

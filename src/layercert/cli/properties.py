@@ -97,9 +97,10 @@ def _measure(args: argparse.Namespace) -> int:
 
     if args.certificate is not None:
         raise OptionError("the growth of a property's box has no certificate; certify its answer: verify --certificate")
-    spec = load_spec(args.spec)
-    network = load(shipped.path(args.model))
-    method = "adaptive" if args.method is None else method_named(args.method).name
-    growth = measure_spec(network, spec, args.time_limit, method, args.stack)
+    if args.method is not None:
+        method_named(args.method)
+    growth = measure_spec(
+        load(shipped.path(args.model)), load_spec(args.spec), args.time_limit, args.method, args.stack
+    )
     print(json.dumps(growth.as_dict()) if args.json else growth, flush=True)
     return OPEN if growth.status == Status.UNDECIDED else OK

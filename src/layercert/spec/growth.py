@@ -19,12 +19,13 @@ import numpy as np
 
 from layercert.arrays import Vector
 from layercert.errors import SpecError
+from layercert.methods import choose, method_named
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
 from layercert.pursuit import EXACT
 from layercert.result import Result, Status, Verdict
-from layercert.run import closest, deadline_of, decide
+from layercert.run import How, closest, deadline_of, decide
 from layercert.spec.cases import Case, Interval, Spec
 from layercert.spec.counterexample import holds_exactly
 from layercert.spec.problems import check_fit, clause_of
@@ -80,10 +81,15 @@ class Growth:
 
 
 def measure_spec(
-    network: Network, spec: Spec, time_limit: float | None = None, method: str = "adaptive", stack: str = "default"
+    network: Network, spec: Spec, time_limit: float | None = None, method: str | None = None, stack: str = "default"
 ) -> Growth:
-    """The factor by which the input boxes can grow around their centres before the property is violated."""
+    """The factor by which the input boxes can grow around their centres before the property is violated.
+
+    Without a method it is chosen as `verify_spec` chooses: input splitting for few inputs.
+    """
     check_fit(spec, network)
+    if method is not None:
+        method_named(method)
     started, deadline = time.monotonic(), deadline_of(time_limit)
     best = Growth(Status.ROBUST, math.inf, math.inf, None, None, 0.0)
     notes: list[str] = []
@@ -100,18 +106,20 @@ def measure_spec(
         status = Status.EXACT
     else:
         status = Status.ROBUST if math.isinf(best.upper) and not notes else Status.UNDECIDED
-    return replace(best, status=status, lower=lower, seconds=time.monotonic() - started, note="; ".join(notes))
+    note = "; ".join(notes) if status == Status.UNDECIDED else ""  # what a case lacks may not matter for all of them
+    return replace(best, status=status, lower=lower, seconds=time.monotonic() - started, note=note)
 
 
 def _measure(
-    network: Network, case: Case, known: float, time_limit: float | None, method: str, stack: str
+    network: Network, case: Case, known: float, time_limit: float | None, method: str | None, stack: str
 ) -> tuple[float, float, Vector | None, str]:
     """Bounds of one case's t, an unsafe input at the upper one, and a note; nothing beyond `known` matters."""
     frame = _Frame(network, case)
     problem = frame.problem(known * (1.0 + BEYOND))
     deadline = deadline_of(time_limit)
     # the exact answer, if half of the time is enough for it; otherwise the rest goes into a better lower bound
-    result = closest(problem, method, None if time_limit is None else 0.5 * time_limit, stack=stack)
+    half = None if time_limit is None else 0.5 * time_limit
+    result = closest(problem, How(method or choose(problem), half, stack=stack))
     if result.status == Status.UNDECIDED and deadline is not None and not result.interrupted:
         result = _narrowed(problem, result, method, deadline, stack)
     lower = frame.lower(result.lower)
@@ -124,7 +132,7 @@ def _measure(
     return lower, upper, point, note if point is not None else "the nearest unsafe point holds up to rounding only"
 
 
-def _narrowed(problem: Problem, result: Result, method: str, deadline: float, stack: str) -> Result:
+def _narrowed(problem: Problem, result: Result, method: str | None, deadline: float, stack: str) -> Result:
     """Better bounds by deciding single radii: first t = 1, the property itself, then between the bounds reached.
 
     A search for the nearest point works in the whole ball of its upper bound and proves little before it ends.
@@ -138,7 +146,9 @@ def _narrowed(problem: Problem, result: Result, method: str, deadline: float, st
         if not result.lower < radius < top or top <= result.lower * 1.05:
             break
         # a third of what is left for each, so that a radius out of reach does not use up everything
-        part = decide(problem.within(radius), method, max((deadline - time.monotonic()) / 3, 1e-3), stack=stack)
+        ball = problem.within(radius)
+        third = max((deadline - time.monotonic()) / 3, 1e-3)
+        part = decide(ball, How(method or choose(ball), third, stack=stack))
         if part.interrupted:
             break
         if part.status == Verdict.ROBUST:
