@@ -16,12 +16,14 @@ import pytest
 
 import layercert as lc
 from layercert import shipped
-from layercert.cli import BAD, OK, OPEN, main
+from layercert.cli import BAD, OK, OPEN, commands, main
 from layercert.errors import unknown
 from layercert.io import save_npz
 from layercert.io.inputs import load_inputs
 from layercert.methods import METHODS
 from layercert.network import Network
+from layercert.problem import Problem
+from layercert.run import How, closest
 
 Capture = pytest.CaptureFixture[str]
 
@@ -105,6 +107,22 @@ class TestMeasure:
         assert main([*command, "--domain", "0", "0.4"]) == OK  # the boundary is outside
         assert json.loads(capsys.readouterr().out)["status"] == "robust"
 
+    def test_a_row_is_printed_when_its_answer_is_there(
+        self, line: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shown: list[int] = []  # rows on the screen when each of the three searches starts
+
+        def watched(problem: Problem, how: How) -> lc.Result:
+            print(end="", flush=True)
+            out = printed[0] = printed[0] + capsys.readouterr().out
+            shown.append(len(rows(out)) if out else 0)
+            return closest(problem, how)
+
+        printed = [""]
+        monkeypatch.setattr(commands, "closest", watched)
+        assert main(["measure", "line.npz", "--input", "points.npz", *BOTH]) == OK
+        assert shown == [0, 1, 2]
+
     def test_notes_stand_below_the_table(self, line: Path, capsys: Capture) -> None:
         assert main(["measure", "line.npz", "--input", "points.npz", "--index", "1", "--label", "0", *BOTH]) == OK
         assert "input 1: the input is already classified as 1, not as 0" in capsys.readouterr().out
@@ -167,6 +185,16 @@ class TestDemo:
 
     def test_no_inputs(self, capsys: Capture) -> None:
         assert refused(["demo", "--inputs", "0"], capsys) == "the demo needs at least one input, got 0"
+
+
+def test_every_shipped_data_set_is_named_in_the_help(capsys: Capture) -> None:
+    sets = [name for name in shipped.names() if "X" in np.load(shipped.path(name))]
+    assert {"digits", "digits10"} <= set(sets)
+    for command in ("measure", "verify", "batch"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        out = capsys.readouterr().out
+        assert all(f"'{name}'" in out for name in sets), command
 
 
 def test_no_command_prints_help(capsys: Capture) -> None:

@@ -82,14 +82,16 @@ def _parser() -> argparse.ArgumentParser:
 def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="a .onnx or .npz network, or the name of a shipped one")
     parser.add_argument("spec", nargs="?", metavar="SPEC", help="a property in VNN-LIB 1.0 or 2.0 (instead of --input)")
-    parser.add_argument("--input", metavar="FILE", help=".npz with X (and labels y), .npy, or 'digits'")
+    parser.add_argument(
+        "--input", metavar="FILE", help=".npz with X (and labels y), .npy, or the shipped 'digits' or 'digits10'"
+    )
     parser.add_argument("--index", help="which inputs of the file: 7, 0:10, 3,5,8 (default: all)")
     parser.add_argument("--norm", help="l1, l2, linf or a number p >= 1 (default linf)")
     parser.add_argument("--label", type=int, help="the true class (default: y of the file, else the network's own)")
     parser.add_argument(
         "--domain", nargs=2, type=float, metavar=("LOW", "HIGH"), help="allowed range of every input, e.g. 0 1"
     )
-    parser.add_argument("--method", help="search method (default adaptive; with SPEC, chosen by the number of inputs)")
+    parser.add_argument("--method", help="search method (default adaptive; with SPEC, input-split for few inputs)")
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="for each input (default: none)")
     parser.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
     parser.add_argument(

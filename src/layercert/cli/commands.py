@@ -4,72 +4,32 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
-from collections.abc import Callable, Iterable
-
-from rich.console import Console
-from rich.table import Table
+from collections.abc import Callable
 
 from layercert import shipped
 from layercert.cli.files import check_folder
 from layercert.cli.live import Live
+from layercert.cli.rows import Rows
 from layercert.errors import InputError, OptionError
 from layercert.io import load
 from layercert.io.inputs import Inputs, load_inputs
 from layercert.methods import method_named
 from layercert.network import Network
 from layercert.norms import Norm
-from layercert.problem import robustness
-from layercert.result import Result, Status, Verdict
-from layercert.run import measure, verify
+from layercert.problem import Problem, robustness
+from layercert.result import Result, Status
+from layercert.run import How, closest, decide
 
-_COLOURS = {
-    Status.EXACT: "green",
-    Status.ROBUST: "cyan",
-    Status.UNDECIDED: "yellow",
-    Verdict.NOT_ROBUST: "red",
-}
-
-Ask = Callable[[Network, Inputs, int, Live], Result]
+Ask = Callable[[Problem, How], Result]
 
 
 def run_measure(args: argparse.Namespace) -> int:
-    def ask(network: Network, inputs: Inputs, i: int, live: Live) -> Result:
-        return measure(
-            network,
-            inputs.X[i],
-            args.norm,
-            _label(args, inputs, i),
-            args.radius,
-            args.domain,
-            args.method,
-            args.time_limit,
-            args.certificate is not None,
-            stack=args.stack,
-            watch=live.watch,
-        )
-
-    return _run(args, ask)
+    return _run(args, closest)
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    def ask(network: Network, inputs: Inputs, i: int, live: Live) -> Result:
-        return verify(
-            network,
-            inputs.X[i],
-            args.radius,
-            args.norm,
-            _label(args, inputs, i),
-            args.domain,
-            args.method,
-            args.time_limit,
-            args.certificate is not None,
-            stack=args.stack,
-            watch=live.watch,
-        )
-
-    return _run(args, ask)
+    return _run(args, decide)
 
 
 def _run(args: argparse.Namespace, ask: Ask) -> int:
@@ -84,28 +44,35 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
             file=sys.stderr,
         )
     inputs = load_inputs(shipped.path(args.input), args.index)
-    for i, position in enumerate(inputs.index):
-        try:
-            robustness(network, inputs.X[i], args.norm, _label(args, inputs, i), args.radius, args.domain)
-        except InputError as error:
-            raise InputError(f"input {position}: {error}") from None
+    problems = [_problem(args, network, inputs, i) for i in range(len(inputs.X))]
     if args.certificate is not None:
-        _check_certificate_path(args.certificate, len(inputs.X))
-    results: list[tuple[int, Result]] = []
-    with Live(len(inputs.X), quiet=args.quiet or args.json) as live:
-        for i, position in enumerate(inputs.index):
-            live.start(int(position))
-            result = ask(network, inputs, i, live)
-            results.append((int(position), result))
+        _check_certificate_path(args.certificate, len(problems))
+    results: list[Result] = []
+    table = Rows(inputs.index)
+    with Live(len(problems), quiet=args.quiet or args.json) as live:
+        how = How(args.method, args.time_limit, args.certificate is not None, args.stack, live.watch)
+        for position, problem in zip(inputs.index.tolist(), problems, strict=True):
+            live.start(position)
+            result = ask(problem, how)
+            results.append(result)
             if result.certificate is not None:
                 result.certificate.save(args.certificate.replace("{}", str(position)))
             if args.json:
-                print(json.dumps({"index": int(position), **result.as_dict()}), flush=True)
+                print(json.dumps({"index": position, **result.as_dict()}), flush=True)
+            else:
+                with live.hidden():
+                    table.add(position, result)
             if result.interrupted:
                 break
-    if not args.json:
-        _print_table(results)
-    return _exit_code((r for _, r in results), expected=len(inputs.X))
+    table.notes()
+    return _exit_code(results, expected=len(problems))
+
+
+def _problem(args: argparse.Namespace, network: Network, inputs: Inputs, i: int) -> Problem:
+    try:
+        return robustness(network, inputs.X[i], args.norm, _label(args, inputs, i), args.radius, args.domain)
+    except InputError as error:
+        raise InputError(f"input {inputs.index[i]}: {error}") from None
 
 
 def _check_certificate_path(pattern: str, count: int) -> None:
@@ -124,40 +91,7 @@ def _label(args: argparse.Namespace, inputs: Inputs, i: int) -> int | None:
     return None if inputs.y is None else int(inputs.y[i])
 
 
-def _exit_code(results: Iterable[Result], expected: int) -> int:
+def _exit_code(results: list[Result], expected: int) -> int:
     from layercert.cli import OK, OPEN
 
-    done = list(results)
-    return OK if len(done) == expected and all(r.status != Status.UNDECIDED for r in done) else OPEN
-
-
-def _print_table(results: list[tuple[int, Result]]) -> None:
-    """One row an input; notes below, so that the table stays narrow."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("input", "label", "nearest", "status", "lower", "upper", "programs", "seconds"):
-        table.add_column(heading, justify="left" if heading == "status" else "right")
-
-    def name(k: int | None) -> str:
-        return "-" if k is None else str(k)
-
-    for position, r in results:
-        colour = _COLOURS.get(r.status, "white")
-        table.add_row(
-            str(position),
-            name(r.label),
-            name(r.target),
-            f"[{colour}]{str(r.status).replace('_', ' ')}[/]",
-            _number(r.lower),
-            _number(r.upper),
-            str(r.programs),
-            f"{r.seconds:.3f}",
-        )
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    console.print(table)
-    for position, r in results:
-        if r.note:
-            console.print(f"input {position}: {r.note}", highlight=False)
-
-
-def _number(value: float) -> str:
-    return "inf" if math.isinf(value) else f"{value:.7g}"
+    return OK if len(results) == expected and all(r.status != Status.UNDECIDED for r in results) else OPEN

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -38,6 +40,15 @@ class Live:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._bar.stop()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Out of the way of a row on stdout, which may be the same terminal."""
+        self._bar.stop()
+        try:
+            yield
+        finally:
+            self._bar.start()
 
     def start(self, position: int) -> None:
         self._started += 1

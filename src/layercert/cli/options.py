@@ -11,7 +11,11 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p = commands.add_parser("batch", help="many inputs x norms x methods x models, into a run that can be resumed")
     p.add_argument("model", nargs="+", help=".onnx or .npz networks, or names of shipped ones")
-    p.add_argument("--data", required=True, help=".npz, .npy, .csv, an idx file, a folder of images, or 'digits'")
+    p.add_argument(
+        "--data",
+        required=True,
+        help=".npz, .npy, .csv, an idx file, a folder of images, or the shipped 'digits' or 'digits10'",
+    )
     p.add_argument("--out", required=True, metavar="RUN", help="folder of the run; the same command continues it")
     p.add_argument("--index", help="which inputs: 7, 0:100, 3,5,8 (default: all)")
     p.add_argument("--labels", metavar="FILE", help="labels in a file of their own (idx, .npy, or one a line)")

@@ -1,0 +1,57 @@
+"""The table of `measure` and `verify`, printed a row at a time: an answer is seen when it is there."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Console
+from rich.text import Text
+
+from layercert.arrays import Indices
+from layercert.result import Result, Status, Verdict
+
+_COLOURS = {
+    Status.EXACT: "green",
+    Status.ROBUST: "cyan",
+    Status.UNDECIDED: "yellow",
+    Verdict.NOT_ROBUST: "red",
+}
+#: Columns and their widths: those of the longest number, 1.234567e-05, and of "not robust".
+_COLUMNS = {"input": 5, "label": 5, "nearest": 7, "status": 10, "lower": 12, "upper": 12, "programs": 8, "seconds": 8}
+
+
+class Rows:
+    """One row an input; notes below, so that the table stays narrow."""
+
+    def __init__(self, index: Indices) -> None:
+        self._widths = {**_COLUMNS, "input": max(_COLUMNS["input"], len(str(int(index.max()))))}
+        self._console = Console(highlight=False)
+        self._notes: list[str] = []
+        self._begun = False
+
+    def add(self, position: int, r: Result) -> None:
+        if not self._begun:
+            self._begun = True
+            self._print(list(self._widths), "bold", "bold")
+        values = (r.lower, r.upper)
+        cells = [str(position), _name(r.label), _name(r.target), str(r.status).replace("_", " ")]
+        cells += [*("inf" if math.isinf(v) else f"{v:.7g}" for v in values), str(r.programs), f"{r.seconds:.3f}"]
+        self._print(cells, "", _COLOURS.get(r.status, ""))
+        if r.note:
+            self._notes.append(f"input {position}: {r.note}")
+
+    def notes(self) -> None:
+        for note in self._notes:
+            self._console.print(note, markup=False, soft_wrap=True)
+
+    def _print(self, cells: list[str], style: str, status_style: str) -> None:
+        line = Text()
+        for (name, width), cell in zip(self._widths.items(), cells, strict=True):
+            padded = cell.ljust(width) if name == "status" else cell.rjust(width)
+            line.append(padded, status_style if name == "status" else style)
+            line.append("" if name == "seconds" else "  ")
+        self._console.print(line, soft_wrap=True)
+
+
+def _name(k: int | None) -> str:
+    return "-" if k is None else str(k)
