@@ -29,6 +29,7 @@ PROPERTIES = {
     "holds": simple_text([("0", "0.4")], 2, "(>= Y_1 Y_0)"),
     "fails": simple_text([("0", "0.7")], 2, "(>= Y_1 Y_0)"),
     "edge": simple_text([("0", "0.5")], 2, "(> Y_1 Y_0)"),
+    "never": simple_text([("0", "1")], 2, "(< Y_0 Y_0)"),
     "mixed": simple_text([("0", "1")], 2, "(>= Y_1 X_0)"),
     "split": simple_text([("0", "1")], 2, "(or (and (<= X_0 0.4) (>= Y_1 Y_0)) (>= Y_1 1.5))"),
 }
@@ -146,6 +147,14 @@ class TestCertificates:
         assert "Proved, unsat" in capsys.readouterr().out
         assert main(["check", "p.npz", "line.npz", "--spec", "fails.vnnlib"]) == 1
         assert "NOT PROVED" in capsys.readouterr().err
+
+    def test_a_contradiction_needs_no_file(self, folder: Path, capsys: Capture) -> None:
+        assert main(["verify", "line.npz", "never.vnnlib", "--certificate", "p.npz", "--quiet"]) == OK
+        shown = capsys.readouterr()
+        assert shown.out == "unsat\n" and "there is no certificate to write" in shown.err
+        assert not (folder / "p.npz").exists()
+        assert main(["check", "p.npz", "line.npz", "--spec", "never.vnnlib"]) == OK
+        assert "Proved, unsat" in capsys.readouterr().out
 
     def test_a_counterexample(self, folder: Path, capsys: Capture) -> None:
         assert main(["verify", "line.npz", "fails.vnnlib", "--certificate", "p.npz", "--quiet"]) == OK

@@ -188,7 +188,25 @@ class TestStrictness:
     def test_inputs_that_contradict_each_other(self) -> None:
         result = ask(LINE, [("1", "0")], "(>= Y_1 Y_0)")
         assert (result.answer, result.cases) == ("unsat", 0)
-        assert "no input satisfies" in result.note
+        assert result.note == "no input satisfies the constraints on the inputs"
+
+    @pytest.mark.parametrize("never", ["(< Y_0 Y_0)", "false", "(or (<= X_0 -1) (> Y_0 (+ Y_0 1)))"])
+    def test_outputs_that_contradict_each_other(self, never: str) -> None:
+        result = ask(LINE, [("0", "1")], never)
+        assert (result.answer, result.cases) == ("unsat", 0)
+        assert result.note == "no output satisfies the constraints: they contradict each other"
+
+    def test_a_contradiction_is_its_own_proof_and_says_so(self) -> None:
+        spec = parse_spec(simple_text([("1", "0")], 2, "(>= Y_1 Y_0)"))
+        result = lc.verify_spec(LINE, spec, certificate=True)
+        assert result.certificates == () and "there is no certificate to write" in result.note
+        report = lc.check_spec(LINE, spec, result.certificates)
+        assert report.ok and "no input satisfies the constraints on the inputs" in str(report)
+
+    def test_a_contradiction_holds_at_every_size(self) -> None:
+        growth = lc.measure_spec(LINE, parse_spec(simple_text([("0", "1")], 2, "(< Y_0 Y_0)")))
+        assert str(growth).startswith("robust: every t, ")
+        assert "the property holds whatever the size of its boxes; no output satisfies the constraints" in str(growth)
 
 
 class TestRounding:

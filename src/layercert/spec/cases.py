@@ -91,6 +91,7 @@ class Spec:
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     source: str = "specification"
+    why_none: str = ""  # with no case at all: why the constraints can never hold
 
     def satisfied(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
         """Is (x, y) a counterexample, exactly?"""

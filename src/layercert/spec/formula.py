@@ -223,12 +223,37 @@ def normal_form(f: Formula, place: Place) -> list[Conjunction]:
     return result
 
 
+def contradiction(f: Formula, place: Place) -> str:
+    """Why f has no conjunctions, for people: is it the inputs' bounds alone, or what is asked of the outputs?"""
+    try:
+        inputs_exist = bool(normal_form(_of_inputs(f), place))
+    except SpecError:  # with what is left out, there are too many alternatives: so there are some
+        inputs_exist = True
+    if inputs_exist:
+        return "no output satisfies the constraints: they contradict each other"
+    return "no input satisfies the constraints on the inputs"
+
+
+def _of_inputs(f: Formula) -> Formula:
+    """What f asks of the inputs; rows, and comparisons that never hold (an empty "or"), count as met."""
+    if isinstance(f, Bound):
+        return f
+    return Tree(f.kind, tuple(_of_inputs(part) for part in f.parts)) if isinstance(f, Tree) and f.parts else TRUE
+
+
 def _too_large(place: Place, what: str) -> SpecError:
     return place.error(f"multiplying the and/or tree out gives {what}; split the property into several files")
 
 
-def cases_of(conjunctions: list[Conjunction], inputs: int, source: str, name: Callable[[int], str]) -> tuple[Case, ...]:
-    """Conjunctions over the same box are one case with several regions; the box must bound every input."""
+def cases_of(
+    asserted: Iterable[Formula], inputs: int, source: str, name: Callable[[int], str]
+) -> tuple[tuple[Case, ...], str]:
+    """The cases of all assertions together; where there is none, also the reason.
+
+    Conjunctions over the same box are one case with several regions; the box must bound every input.
+    """
+    whole, place = Tree("and", tuple(asserted)), Place(source, 1, 1)
+    conjunctions = normal_form(whole, place)
     regions: dict[tuple[Interval, ...], list[tuple[Row, ...]]] = {}
     for c in conjunctions:
         for i in range(inputs):
@@ -237,4 +262,5 @@ def cases_of(conjunctions: list[Conjunction], inputs: int, source: str, name: Ca
                 side = "lower" if interval.low is None else "upper"
                 raise SpecError(f"{source}: the input {name(i)} has no {side} bound; every input needs a finite range")
         regions.setdefault(tuple(c.box[i] for i in range(inputs)), []).append(c.rows)
-    return tuple(Case(box, tuple(dict.fromkeys(rows))) for box, rows in regions.items())
+    cases = tuple(Case(box, tuple(dict.fromkeys(rows))) for box, rows in regions.items())
+    return cases, "" if cases else contradiction(whole, place)

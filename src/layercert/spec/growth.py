@@ -54,6 +54,8 @@ class Growth:
     def __str__(self) -> str:
         if self.status == Status.EXACT:
             text = f"exact: t = {self.upper:.6g}"
+        elif self.status == Status.ROBUST and math.isinf(self.lower):
+            text = "robust: every t"
         elif self.status == Status.ROBUST:
             text = f"robust: t > {self.lower:.6g}, no violation was found in reach"
         else:
@@ -63,6 +65,8 @@ class Growth:
 
     @property
     def meaning(self) -> str:
+        if math.isinf(self.lower):
+            return "the property holds whatever the size of its boxes"
         if self.lower > 1:
             return "t > 1: the property holds with this much room"
         return "t <= 1: violated" if self.upper <= 1 else "t may be below or above 1: not decided"
@@ -106,7 +110,8 @@ def measure_spec(
         status = Status.EXACT
     else:
         status = Status.ROBUST if math.isinf(best.upper) and not notes else Status.UNDECIDED
-    note = "; ".join(notes) if status == Status.UNDECIDED else ""  # what a case lacks may not matter for all of them
+    # what one case lacks may not matter for all of them
+    note = "; ".join(notes) if status == Status.UNDECIDED else spec.why_none
     return replace(best, status=status, lower=lower, seconds=time.monotonic() - started, note=note)
 
 

@@ -21,7 +21,10 @@ from layercert.spec.problems import check_fit, problem_of
 
 
 def check_spec(network: Network, spec: Spec, proofs: Sequence[Certificate], exact: bool = False) -> Report:
-    """Check certificates against a property: sat by its counterexample, unsat by one proof for every case."""
+    """Check certificates against a property: sat by its counterexample, unsat by one proof for every case.
+
+    A property whose constraints contradict each other has no case, and needs no certificate.
+    """
     check_fit(spec, network)
     name = f"{spec.source} for the network with SHA-256 {network.sha256[:16]}..."
     for proof in proofs:
@@ -39,7 +42,8 @@ def check_spec(network: Network, spec: Spec, proofs: Sequence[Certificate], exac
         if not report.ok:
             return _failed(f"case {number} of {len(spec.cases)}: {report.reason}")
         leaves += report.leaves
-    text = f"Proved, unsat: no counterexample to {name} (boxes: {len(spec.cases)}, leaves: {leaves})."
+    how = f"boxes: {len(spec.cases)}, leaves: {leaves}" if spec.cases else spec.why_none
+    text = f"Proved, unsat: no counterexample to {name} ({how})."
     return Report(True, math.inf, math.inf, leaves, text)
 
 

@@ -112,7 +112,7 @@ def verify_spec(
     if found is not None:
         answer, note = Answer.SAT, _doubts(found)
     elif closed == len(hunts):
-        answer, note = Answer.UNSAT, "" if hunts else "no input satisfies the constraints on the inputs"
+        answer, note = Answer.UNSAT, spec.why_none
     elif timeout:
         answer, note = Answer.TIMEOUT, "time limit reached"
     else:
@@ -217,6 +217,9 @@ def _doubts(found: Counterexample) -> str:
 
 def _certified(result: SpecResult, network: Network, spec: Spec, deadline: float | None) -> SpecResult:
     """The result with its proofs, or with a note why there are none."""
+    if not spec.cases:
+        nothing = "so the property file is the whole proof, and there is no certificate to write"
+        return replace(result, note=f"{result.note or 'the property has no case'}, {nothing}")
     try:
         if result.counterexample is not None:
             proofs = [_certify_point(result.counterexample, network, spec)]

@@ -6,7 +6,7 @@ import re
 
 from layercert.errors import SpecError
 from layercert.spec.cases import Spec
-from layercert.spec.formula import Formula, Tree, Variable, cases_of, formula, normal_form
+from layercert.spec.formula import Formula, Variable, cases_of, formula
 from layercert.spec.sexpr import Atom, Node, Place, Sequence, unsupported
 
 COMPARISONS = frozenset(["<=", ">=", "<", ">", "="])
@@ -41,9 +41,8 @@ def read_vnnlib1(nodes: list[Node], source: str) -> Spec:
         elif node.head not in SILENT:
             unsupported(node, f"the command '{node.head or node}'", "known: declare-const, declare-fun, assert")
     inputs, outputs = (_count(declared, kind, source) for kind in "XY")
-    conjunctions = normal_form(Tree("and", tuple(asserted)), Place(source, 1, 1))
-    cases = cases_of(conjunctions, inputs, source, lambda i: f"X_{i}")
-    return Spec("1.0", inputs, outputs, cases, (inputs,), (outputs,), source)
+    cases, why_none = cases_of(asserted, inputs, source, lambda i: f"X_{i}")
+    return Spec("1.0", inputs, outputs, cases, (inputs,), (outputs,), source, why_none)
 
 
 def _declare(node: Sequence, declared: dict[Variable, Place]) -> None:

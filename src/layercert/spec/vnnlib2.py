@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from layercert.errors import SpecError
 from layercert.spec.cases import Spec
-from layercert.spec.formula import Formula, Tree, Variable, cases_of, formula, normal_form
-from layercert.spec.sexpr import Atom, Node, Place, Sequence, unsupported, whole_numbers
+from layercert.spec.formula import Formula, Variable, cases_of, formula
+from layercert.spec.sexpr import Atom, Node, Sequence, unsupported, whole_numbers
 
 COMPARISONS = frozenset(["<=", ">=", "<", ">", "==", "!="])
 #: Element types whose values are real numbers. The network is judged as a function of real numbers (docs/vnnlib.md).
@@ -78,9 +78,8 @@ def read_vnnlib2(nodes: list[Node], source: str) -> Spec:
     if network is None:
         raise SpecError(f"{source}: no declare-network")
     X, Y = (next(t for t in tensors.values() if t.kind == kind) for kind in "XY")
-    conjunctions = normal_form(Tree("and", tuple(asserted)), Place(source, 1, 1))
-    cases = cases_of(conjunctions, X.size, source, X.element_name)
-    return Spec("2.0", X.size, Y.size, cases, X.shape, Y.shape, source)
+    cases, why_none = cases_of(asserted, X.size, source, X.element_name)
+    return Spec("2.0", X.size, Y.size, cases, X.shape, Y.shape, source, why_none)
 
 
 def _version(node: Sequence, position: int) -> None:
