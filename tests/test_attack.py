@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import layercert as lc
 from brute import brute_force
+from layercert import shipped
 from layercert.attack import attack, settle
+from layercert.io.inputs import load_inputs
 from layercert.network import Network
 from layercert.problem import robustness
 from test_adaptive import NORMS, networks
@@ -33,6 +37,35 @@ def test_every_witness_is_unsafe_and_in_the_domain(net: Network, p: float, boxed
     assert float(clause.margins(net(v)).max()) <= 0
     assert problem.norm.value(v - (x + w)) <= 1.01e-6 * distance + 1e-15
     assert (v == problem.into_domain(v)).all()
+
+
+def clipping(net: Network) -> Network:
+    """The same network with clip(v, 0, 1) = relu(v) - relu(v - 1) in front, as a reader would make it."""
+    eye, W = np.eye(net.inputs), net.weights[0]
+    ends = np.repeat([0.0, -1.0], net.inputs)
+    weights = [np.vstack([eye, eye]), np.hstack([W, -W]), *net.weights[1:]]
+    return replace(Network.from_arrays(weights, [ends, *net.biases]), input_range=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_a_model_that_clips_its_input_is_attacked_inside_the_range(norm: str) -> None:
+    """Digits are black on their rim, where the clipped model's gradient is zero; so it is beyond the range."""
+    net = lc.load(shipped.path("mnist17_l1_2x20"))
+    for x in load_inputs(shipped.path("digits"), "0:2").X:
+        plain = attack(robustness(net, x, norm, domain=(0, 1)))
+        found = attack(robustness(clipping(net), x, norm))
+        assert plain is not None and found is not None
+        assert found[1] <= 1.01 * plain[1]
+        assert (clipping(net)(x + found[0]) == clipping(net)(np.clip(x + found[0], 0, 1))).all()
+
+
+def test_an_input_outside_the_range_that_the_model_clips_to() -> None:
+    # logits are (0.5 - t, 0) of the clipped t: they tie at t = 0.5, so from t = -1 the distance is 1.5
+    net = clipping(Network.from_arrays([[[1.0]], [[-1.0], [0.0]]], [[0.0], [0.5, 0.0]]))
+    found = attack(robustness(net, [-1.0]))
+    assert found is not None and found[1] == pytest.approx(1.5, rel=1e-6)
+    assert lc.measure(net, [-1.0]).upper == pytest.approx(1.5, rel=1e-6)
+    assert attack(robustness(net, [0.1], domain=(0, 0.4))) is None
 
 
 def test_nothing_is_found_beyond_the_limit() -> None:

@@ -8,6 +8,8 @@ network again.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,23 +19,54 @@ from layercert.problem import Clause, Problem
 
 #: The most a settled point may be moved, relative to its distance from x.
 SETTLE = 1e-6
+#: How far inside the range of a model that clips its input a second attack starts, relative to the range.
+INWARD = 1e-6
+
+Found: TypeAlias = tuple[Vector, float, Clause]  # the offset from x, its length, the clause
 
 
-def attack(
-    problem: Problem, U: float = math.inf, effort: int = 4, seed: int = 0
-) -> tuple[Vector, float, Clause] | None:
+def attack(problem: Problem, U: float = math.inf, effort: int = 4, seed: int = 0) -> Found | None:
     """An unsafe point nearer than U: its offset from x, its distance, its clause; None when none was found.
 
     `effort` is the number of random restarts; every clause is tried from x first.
     """
-    from layercert.attack_kernel import Packed, run
-    from layercert.attack_large import attack_large
-
     if not problem.clauses or not U > 0:
         return None
     at = problem.violated(problem.x)
     if at is not None:
         return np.zeros_like(problem.x), 0.0, at
+    best: Found | None = None
+    for start in _starts(problem):
+        found = _attack(start, U, effort, seed)
+        if found is not None:
+            step = start.x + found[0] - problem.x
+            if (distance := problem.norm.value(step)) < U:
+                best, U = (step, distance, found[2]), distance
+    return best
+
+
+def _starts(problem: Problem) -> list[Problem]:
+    """The problem, and where the model clips its own input, the same from two points inside that range.
+
+    Beyond the range the gradient is zero and nothing is nearer: a point may as well be clipped. On its ends (the
+    black pixels of an image) the gradient is zero on one side, so the second point is a little inside.
+    """
+    if problem.network.input_range is None:
+        return [problem]
+    low, high = problem.network.input_range
+    x = problem.x
+    ends = (np.minimum(low, x), np.maximum(high, x))
+    if problem.domain is not None:
+        ends = (np.maximum(ends[0], problem.domain[0]), np.minimum(ends[1], problem.domain[1]))
+    inward = INWARD * (high - low if math.isfinite(high - low) else 1.0 + abs(low))
+    inside = np.clip(np.clip(x, low + inward, high - inward), *ends)
+    return [replace(problem, domain=ends), replace(problem, domain=ends, x=inside)]
+
+
+def _attack(problem: Problem, U: float, effort: int, seed: int) -> Found | None:
+    from layercert.attack_kernel import Packed, run
+    from layercert.attack_large import attack_large
+
     if problem.network.is_sparse:
         return attack_large(problem, float(U))
     net = Packed.of(problem)
