@@ -24,7 +24,6 @@ from layercert.batch.folder import hold
 from layercert.batch.plan import default_method, memory_bytes
 from layercert.cli import main
 from layercert.errors import InputError, LayerCertError, OptionError
-from layercert.io import save_npz
 from layercert.methods import METHODS
 
 
@@ -251,7 +250,7 @@ def test_a_folder_in_use(tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    save_npz(line_network(), tmp_path / "line.npz")
+    line_network().save(tmp_path / "line.npz")
     np.savez(tmp_path / "points.npz", X=points(3).X, y=[1, 1, 0])  # the third is misclassified: distance 0
     command = [
         "batch",

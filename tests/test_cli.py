@@ -18,7 +18,6 @@ import layercert as lc
 from layercert import shipped
 from layercert.cli import BAD, OK, OPEN, commands, main
 from layercert.errors import unknown
-from layercert.io import save_npz
 from layercert.io.inputs import load_inputs
 from layercert.methods import METHODS
 from layercert.network import Network
@@ -39,7 +38,7 @@ DIGIT_2 = ["mnist17_l1_2x10", "--input", "digits", "--index", "2", "--domain", "
 def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the network line.npz and the points t = 0.2, 0.9, 0.1 in points.npz, of the classes 0, 1, 0."""
     monkeypatch.chdir(tmp_path)
-    save_npz(LINE, "line.npz")
+    LINE.save("line.npz")
     np.savez("points.npz", X=[[0.2], [0.9], [0.1]], y=[0, 1, 0])
     return tmp_path
 

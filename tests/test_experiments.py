@@ -39,7 +39,7 @@ from layercert.experiments.networks import find_networks
 from layercert.experiments.runs import Pool, Row
 from layercert.experiments.setup import PAPER_METHODS, SIZES, chosen
 from layercert.experiments.tables import Cell, Table
-from layercert.io import load, save_npz
+from layercert.io import load
 from layercert.io.datasets import load_dataset
 from layercert.network import Network
 
@@ -189,7 +189,7 @@ def test_shipped_networks_are_some_of_the_twelve(tmp_path: Path) -> None:
 
 def test_a_collapsed_network_is_left_out_with_a_remark(tmp_path: Path) -> None:
     constant = Network.from_arrays([np.zeros((2, 784))], [[1.0, 0.0]])
-    save_npz(constant, tmp_path / "mnist17_l1_2x10.npz")
+    constant.save(tmp_path / "mnist17_l1_2x10.npz")
     settings = Settings(tmp_path, nets=tmp_path, sizes=("2x10",))
     found = find_networks(SIZES, "l1", settings, load_dataset(shipped.path("digits")))
     assert not found.models and "right on 50% of the shipped digits" in found.remarks[0]

@@ -17,7 +17,6 @@ from layercert.explore.animate import moments
 from layercert.explore.draw import unit_ball
 from layercert.explore.regions import Window, clip, regions
 from layercert.geometry import Cells
-from layercert.io import save_npz
 from layercert.methods import METHODS
 from layercert.network import Network
 from layercert.norms import Norm
@@ -212,7 +211,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "geocert: 7 regions" in printed and "layercert-basic: 11 regions" in printed and out.exists()
     plane = ["explore", "mnist17_l1_2x10", "--data", "digits", "--points", "0,1,2", "--norm", "linf"]
     assert main([*plane, "--method", "layercert-both", "--out", str(out)]) == 0
-    save_npz(random_network(3), tmp_path / "net.npz")
+    random_network(3).save(tmp_path / "net.npz")
     assert (
         main(["explore", str(tmp_path / "net.npz"), "--at", "0.5,-1", "--method", "geocert-lip", "--out", str(out)])
         == 0

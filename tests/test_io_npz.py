@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from layercert.errors import ModelError, OptionError
-from layercert.io import load, save_npz
+from layercert.io import load
 from layercert.network import Network
 
 # logits are (1 - t, t) with t = relu(x)
@@ -71,15 +72,61 @@ def test_every_real_type_is_taken_without_rounding(tmp_path: Path, dtype: str) -
 def test_saving_and_loading_gives_back_every_bit(tmp_path_factory: pytest.TempPathFactory, layers: Any) -> None:
     net = Network.from_arrays([W for W, _ in layers], [b for _, b in layers])
     path = tmp_path_factory.mktemp("round") / "net.npz"
-    save_npz(net, path)
+    net.save(path)
     assert load(path).sha256 == net.sha256
 
 
-def test_save_npz_wants_its_suffix(tmp_path: Path) -> None:
+def test_what_is_known_of_a_model_is_saved_with_it(tmp_path: Path) -> None:
+    net = replace(load(stored(tmp_path)), input_shape=(1, 1), input_range=(0.0, 1.0), dropped="Softmax")
+    net.save(tmp_path / "again.npz")
+    again = load(tmp_path / "again.npz")
+    assert (again.input_shape, again.input_range, again.dropped) == ((1, 1), (0.0, 1.0), "Softmax")
+    assert again.sha256 == net.sha256
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input_range": [1.0, 0.0]}, r"input_range must be two numbers low <= high, got \(1\.0, 0\.0\)"),
+        ({"input_range": 1.0}, r"input_range must be two numbers, got float64 of shape \(\); leave it out"),
+        ({"input_shape": [0.5]}, "input_shape must be whole numbers, got float64"),
+        ({"dropped": 1}, "dropped must be a name, got int64"),
+    ],
+)
+def test_facts_of_another_form_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        load(stored(tmp_path, **changes))
+
+
+def test_saving_wants_the_suffix(tmp_path: Path) -> None:
     net = load(stored(tmp_path))
-    with pytest.raises(OptionError, match=r"save_npz writes \.npz files, got .*net\.txt.*end the file name in \.npz"):
-        save_npz(net, tmp_path / "net.txt")
+    with pytest.raises(OptionError, match=r"saved as an \.npz file, got .*net\.txt.*end the file name in \.npz"):
+        net.save(tmp_path / "net.txt")
     assert not (tmp_path / "net.txt").exists()
+
+
+def test_saving_where_nothing_can_be_written(tmp_path: Path) -> None:
+    net = load(stored(tmp_path))
+    (tmp_path / "folder.npz").mkdir()
+    for target in (tmp_path / "nowhere" / "net.npz", tmp_path / "folder.npz", tmp_path / "net.npz" / "under.npz"):
+        with pytest.raises(OptionError, match=r"cannot be saved as '.*': .*; is '.*' a folder that you may write to"):
+            net.save(target)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.npz", "net.npz"]  # no halves left behind
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = load(stored(tmp_path))
+    before = (tmp_path / "net.npz").read_bytes()
+
+    def full(file: Any, **_: Any) -> None:
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OptionError, match="No space left on device"):
+        net.save(tmp_path / "net.npz")
+    assert (tmp_path / "net.npz").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["net.npz"]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +169,7 @@ def test_extended_floats_are_refused_only_where_they_would_be_rounded(tmp_path: 
 def test_garbage_is_not_a_model(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "net.npz"
     path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"net\.npz: not an \.npz file, or a damaged one; write it with numpy\.savez"):
+    with pytest.raises(ModelError, match=r"net\.npz: not an \.npz file, or a damaged one; write it with Network\.save"):
         load(path)
 
 

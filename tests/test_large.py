@@ -24,7 +24,7 @@ from layercert.batch.store import network_bytes, network_from
 from layercert.bounds.sparse import SparseRelaxation
 from layercert.cli import main
 from layercert.errors import ModelError
-from layercert.io import load, save_npz
+from layercert.io import load
 from layercert.network import Network
 from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
@@ -124,7 +124,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sparse_layers_in_files_and_in_batches(tmp_path: Path, everything_is_large: None) -> None:
     net = stored_sparse(generic(3).network)
-    save_npz(net, tmp_path / "net.npz")
+    net.save(tmp_path / "net.npz")
     for again in (load(tmp_path / "net.npz"), network_from(network_bytes(net))):
         assert again.is_sparse and again.sha256 == net.sha256
     parts = dict(np.load(tmp_path / "net.npz"))

@@ -16,7 +16,6 @@ import pytest
 
 import layercert as lc
 from layercert.cli import BAD, OK, OPEN, main
-from layercert.io import save_npz
 from layercert.network import Network
 from properties import simple_text, write_onnx
 
@@ -39,7 +38,7 @@ PAIR = re.compile(r"\(([XY])_(\d+) ([^()\s]+)\)")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    save_npz(LINE, "line.npz")
+    LINE.save("line.npz")
     write_onnx(LINE, tmp_path / "line.onnx")
     for name, text in PROPERTIES.items():
         (tmp_path / f"{name}.vnnlib").write_text(text)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from layercert.batch.errors import RunError
 from layercert.batch.plan import Plan
-from layercert.io.npz import arrays_of
 
 LOCK = "lock"
 #: Room for a result besides its witness, and for SQLite's journal and pages.
@@ -54,7 +53,7 @@ def hold(folder: Path, plan: Plan | None = None) -> Iterator[None]:
 def _check_room(folder: Path, plan: Plan) -> None:
     """Before any work: is there room for every result, if none of it could be compressed?"""
     numbers = plan.data.X.shape[1] * 8
-    weights = sum(a.nbytes for m in plan.models for a in arrays_of(m.network).values())
+    weights = sum(a.nbytes for m in plan.models for a in m.network.arrays().values())
     needed = len(plan.data) * numbers + len(plan.jobs) * (numbers + ROW) + weights + SPARE
     free = shutil.disk_usage(folder).free
     if free < needed:

@@ -23,7 +23,7 @@ from layercert.batch.errors import RunError
 from layercert.batch.machine import command, machine, versions
 from layercert.batch.plan import Plan, differences, input_hash
 from layercert.batch.work import FAILED, Outcome
-from layercert.io.npz import arrays_of, network_of
+from layercert.io.npz import network_of
 from layercert.network import Network
 
 FILE = "run.sqlite"
@@ -260,7 +260,7 @@ def unpack(blob: bytes) -> Vector:
 def network_bytes(network: Network) -> bytes:
     """The network as the bytes of an .npz file."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays_of(network))
+    np.savez_compressed(buffer, allow_pickle=False, **network.arrays())
     return buffer.getvalue()
 
 

@@ -12,7 +12,7 @@ from layercert.batch import Model
 from layercert.errors import InputError
 from layercert.experiments.setup import Settings
 from layercert.experiments.train import train_network
-from layercert.io import load, save_npz
+from layercert.io import load
 from layercert.io.datasets import Dataset
 from layercert.network import Network
 
@@ -72,7 +72,7 @@ def _path(family: str, size: str, settings: Settings) -> Path | None:
         if not trained.exists():
             network = train_network(settings.mnist, size, family)
             trained.parent.mkdir(parents=True, exist_ok=True)
-            save_npz(network, trained)
+            network.save(trained)
         return trained
     if settings.nets is None:
         return shipped.path(name) if name in shipped.names() else None

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layercert.errors import ModelError
-from layercert.io.npz import read_npz, save_npz
+from layercert.io.npz import read_npz
 from layercert.io.runtime import OnnxRuntime, TorchRuntime, confirm
 from layercert.network import Network
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["from_torch", "load", "save_npz"]
+__all__ = ["from_torch", "load"]
 
 
 def load(path: str | os.PathLike[str]) -> Network:

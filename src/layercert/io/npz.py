@@ -1,15 +1,16 @@
 """Networks in numpy's .npz files: W0, b0, W1, b1, ..., each W of shape (out, in). Other keys are ignored.
 
-A sparse W1 is stored as scipy's compressed rows: W1_data, W1_indices, W1_indptr, W1_shape.
+A sparse W1 is stored as scipy's compressed rows: W1_data, W1_indices, W1_indptr, W1_shape. What is known of a model
+that was read from elsewhere may stand beside them: input_shape, input_range, dropped. `Network.save` writes such files.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from layercert.errors import ModelError, OptionError
-from layercert.network import Network
+from layercert.errors import ModelError
+from layercert.network import FACTS, SPARSE_PARTS, Network
 
 _KEY = re.compile(r"([Wb])(0|[1-9][0-9]*)")
-_PARTS = ("data", "indices", "indptr", "shape")
-_PART = re.compile(rf"(W(?:0|[1-9][0-9]*))_({'|'.join(_PARTS)})")
+_PART = re.compile(rf"(W(?:0|[1-9][0-9]*))_({'|'.join(SPARSE_PARTS)})")
 _DAMAGE = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 
 
 def read_npz(path: Path) -> Network:
     """The network stored in an .npz file; pickled objects are never loaded."""
-    arrays = _joined(_read(path))
+    stored = _read(path)
+    arrays = _joined(stored)
     count = 1 + max((int(k[1:]) for k in arrays), default=-1)
     for i in range(count):
         for key in (f"W{i}", f"b{i}"):
@@ -40,45 +41,47 @@ def read_npz(path: Path) -> Network:
     weights = [arrays[f"W{i}"] for i in range(count)]
     weights = [W if not isinstance(W, np.ndarray) else _exact(f"W{i}", W) for i, W in enumerate(weights)]
     biases = [_exact(f"b{i}", arrays[f"b{i}"]) for i in range(count)]
-    return Network.from_arrays(weights, biases, source=path.name)
-
-
-def save_npz(network: Network, path: str | os.PathLike[str]) -> None:
-    """Writes a network as float64 arrays W0, b0, W1, ...; `load` gives back the same network, bit for bit."""
-    if Path(path).suffix.lower() != ".npz":
-        raise OptionError(f"save_npz writes .npz files, got {os.fspath(path)!r}; end the file name in .npz")
-    with open(path, "wb") as file:
-        np.savez(file, allow_pickle=False, **arrays_of(network))
-
-
-def arrays_of(network: Network) -> dict[str, NDArray[Any]]:
-    """A network as named arrays, sparse layers in parts."""
-    arrays: dict[str, NDArray[Any]] = {}
-    for i, (W, b) in enumerate(zip(network.maps, network.biases, strict=True)):
-        if isinstance(W, np.ndarray):
-            arrays[f"W{i}"] = W
-        else:
-            arrays.update({f"W{i}_{part}": np.asarray(getattr(W, part)) for part in _PARTS})
-        arrays[f"b{i}"] = b
-    return arrays
+    return _with_facts(Network.from_arrays(weights, biases, source=path.name), stored)
 
 
 def network_of(arrays: Mapping[str, NDArray[Any]], source: str) -> Network:
-    """The network that `arrays_of` took apart."""
+    """The network that `Network.arrays` took apart."""
     whole = _joined(arrays)
     layers = range(sum(key.startswith("b") for key in whole))
-    return Network.from_arrays([whole[f"W{i}"] for i in layers], [whole[f"b{i}"] for i in layers], source)
+    network = Network.from_arrays([whole[f"W{i}"] for i in layers], [whole[f"b{i}"] for i in layers], source)
+    return _with_facts(network, arrays)
+
+
+def _with_facts(network: Network, arrays: Mapping[str, NDArray[Any]]) -> Network:
+    """The network with what the file says about the model it was; what has another form is refused."""
+    wanted = {
+        "input_shape": ("iu", 1, "whole numbers"),
+        "input_range": ("fiu", 1, "two numbers"),
+        "dropped": ("U", 0, "a name"),
+    }
+    facts: dict[str, Any] = {}
+    for name, (kinds, axes, what) in wanted.items():
+        if name in arrays:
+            array = arrays[name]
+            if array.dtype.kind not in kinds or array.ndim != axes:
+                raise ModelError(f"{name} must be {what}, got {array.dtype} of shape {array.shape}; leave it out")
+            facts[name] = tuple(array.tolist()) if axes else str(array)
+    if "input_range" in facts:
+        ends = facts["input_range"] = tuple(map(float, facts["input_range"]))
+        if len(ends) != 2 or not ends[0] <= ends[1]:
+            raise ModelError(f"input_range must be two numbers low <= high, got {ends}; leave it out")
+    return replace(network, **facts)
 
 
 def _joined(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Dense arrays as they are, the parts of a sparse matrix put together and checked."""
     whole: dict[str, Any] = {key: array for key, array in arrays.items() if _KEY.fullmatch(key)}
     for key in sorted({found[1] for name in arrays if (found := _PART.fullmatch(name))}):
-        missing = [f"{key}_{part}" for part in _PARTS if f"{key}_{part}" not in arrays]
+        missing = [f"{key}_{part}" for part in SPARSE_PARTS if f"{key}_{part}" not in arrays]
         if missing or key in whole:
             wrong = f"lacks {', '.join(missing)}" if missing else "is there twice, whole and in parts"
-            raise ModelError(f"{key} {wrong}; a sparse matrix has the parts {', '.join(_PARTS)} and nothing else")
-        data, indices, indptr, shape = (np.asarray(arrays[f"{key}_{part}"]) for part in _PARTS)
+            raise ModelError(f"{key} {wrong}; a sparse matrix has the parts {', '.join(SPARSE_PARTS)} and nothing else")
+        data, indices, indptr, shape = (np.asarray(arrays[f"{key}_{part}"]) for part in SPARSE_PARTS)
         try:
             if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu" or shape.shape != (2,):
                 raise ValueError("indices, indptr and shape must be whole numbers")
@@ -98,8 +101,11 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         except _DAMAGE:
             file = None
         if not isinstance(file, np.lib.npyio.NpzFile):
-            raise ModelError("not an .npz file, or a damaged one; write it with numpy.savez(path, W0=..., b0=..., ...)")
-        keys = [key for key in file.files if _KEY.fullmatch(key) or _PART.fullmatch(key)]
+            raise ModelError(
+                "not an .npz file, or a damaged one; write it with Network.save(path), "
+                "or numpy.savez(path, W0=..., b0=..., ...)"
+            )
+        keys = [key for key in file.files if _KEY.fullmatch(key) or _PART.fullmatch(key) or key in FACTS]
         if not any(key.startswith(("W0_", "W0")) for key in keys):
             raise ModelError(
                 f"no array W0 in the file, it has {_listed(file.files)}; "
