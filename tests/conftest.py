@@ -23,6 +23,14 @@ settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True
 settings.load_profile("ci" if IN_CI else "dev")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kernels_are_compiled_in_silence() -> None:
+    """The line about the first compilation would appear in whichever test comes first."""
+    from layercert.programs.kernels import jit
+
+    jit._said = True
+
+
 @pytest.fixture(scope="session")
 def torch() -> ModuleType:
     """The torch module; the test is skipped where it is not installed."""

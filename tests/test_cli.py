@@ -337,9 +337,14 @@ def run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]
     return subprocess.run([*LAYERCERT, *argv], capture_output=True, text=True, env=ENVIRONMENT, cwd=cwd, timeout=120)
 
 
+def heard(err: str) -> list[str]:
+    """The lines on stderr but for the one about the first compilation, which any process may be the one to need."""
+    return [text for text in err.splitlines() if not re.search("compil(es|ing) .* this once", text)]
+
+
 def test_a_process_that_succeeds_and_one_that_is_refused(line: Path) -> None:
     good = run("measure", "line.npz", "--input", "points.npz", *BOTH, cwd=line)
-    assert (good.returncode, good.stderr) == (OK, "")
+    assert (good.returncode, heard(good.stderr)) == (OK, [])
     assert len(rows(good.stdout)) == 3
     bad = run("measure", "line.npz", "--input", "points.npz", "--norm", "0", cwd=line)
     assert (bad.returncode, bad.stdout) == (BAD, "")
@@ -353,7 +358,7 @@ def test_a_reader_that_goes_away_is_no_error(line: Path) -> None:
     command = [*LAYERCERT, "measure", "line.npz", "--input", "points.npz", *BOTH, "--json"]
     with open(write, "wb") as out:
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=120)
-    assert (done.returncode, done.stderr) == (OK, "")
+    assert (done.returncode, heard(done.stderr)) == (OK, [])
 
 
 #: The command line with a progress bar that says when the search has begun, so that Ctrl-C comes in its midst.
@@ -378,13 +383,14 @@ def test_ctrl_c_prints_the_bounds_reached(method: str) -> None:
     )
     assert process.stderr is not None
     try:
-        assert process.stderr.readline() == "begun\n"
+        begun = next(text for text in process.stderr if heard(text))
+        assert begun == "begun\n"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == OPEN
-    assert set(err.splitlines()) <= {"begun"}
+    assert set(heard(err)) <= {"begun"}
     table = rows(out)
     assert len(table) == 1
     assert table[0]["status"] == "undecided"

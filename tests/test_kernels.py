@@ -8,28 +8,34 @@ import math
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layercert import shipped
+import layercert as lc
+from layercert import clock, shipped
 from layercert.arrays import gamma
 from layercert.attack import attack
 from layercert.geometry import Polyhedron
 from layercert.io import load
-from layercert.methods import METHODS
+from layercert.methods import METHODS, Method
+from layercert.network import Network
 from layercert.norms import Box, Norm
 from layercert.problem import robustness
 from layercert.programs.chain import SolverChain
-from layercert.programs.kernels import GramKernel, KernelSolver, SimplexKernel, SmoothKernel, kernels
+from layercert.programs.kernels import GramKernel, KernelSolver, SimplexKernel, SmoothKernel, jit, kernels
 from layercert.programs.kernels.proof import bound_in_box
 from layercert.programs.program import Programs, Solutions, Solver, check, prove
 from layercert.programs.stacks import make_chain
+from layercert.search.events import Bound, Event
 from layercert.search.task import Task
 from program_cases import CASES, NORMS, build, polyhedron, reference
 
@@ -285,8 +291,6 @@ def unit_halfspace() -> Programs:
 
 @pytest.mark.parametrize("cold", [True, False])
 def test_a_cold_cache_is_announced_once(cold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from layercert.programs.kernels import jit
-
     said: list[str] = []
     monkeypatch.setattr(jit, "is_compiled", lambda entry: not cold)
     monkeypatch.setattr(GramKernel, "_announced", False)
@@ -302,22 +306,67 @@ def test_other_kernels_have_their_own_announcement(monkeypatch: pytest.MonkeyPat
     assert not SimplexKernel._announced and not KernelSolver._announced
 
 
-def test_announcements_go_to_the_log_or_a_terminal(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from layercert.programs.kernels.jit import announce
+def fresh(module: str = "layercert.somewhere") -> Callable[[float], float]:
+    """A compiled function of a module, not yet compiled and kept nowhere: the first call takes a while."""
 
-    announce("quiet")  # stderr is no terminal here, and nobody listens to the log
-    assert capsys.readouterr().err == "" and not caplog.records
+    def function(v: float) -> float:
+        total = 0.0
+        for i in range(3):
+            total += np.sin(v + i)
+        return total
+
+    function.__module__ = module
+    return numba.njit(function)
+
+
+def test_the_clock_stands_still_while_our_kernels_are_compiled() -> None:
+    for module, still in (("layercert.somewhere", True), ("mine", False)):
+        function = fresh(module)
+        started, clock_started = time.monotonic(), clock.now()
+        function(0.5)
+        took, counted = time.monotonic() - started, clock.now() - clock_started
+        assert (counted < 0.3 * took) == still, (module, took, counted)
+
+
+def test_compiling_does_not_count_against_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow_start(task: Task) -> Iterator[Event]:
+        fresh()(0.5)  # takes longer than the limit
+        yield Bound(0.1)
+        yield Bound(task.U)
+
+    monkeypatch.setitem(METHODS, "slow-start", Method("slow-start", slow_start, "compiles first"))
+    # logits are (1 - t, t): they cross at t = 0.5, so from t = 0.2 the distance is 0.3
+    net = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
+    lc.measure(net, [0.2])  # whatever else has to be compiled or loaded
+    started = time.monotonic()
+    r = lc.measure(net, [0.2], method="slow-start", time_limit=0.05)
+    assert time.monotonic() - started > 0.05
+    assert (r.status, r.note) == ("exact", "") and r.seconds < 0.05
+
+
+def test_compiling_is_announced_once_and_only_ours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit, "_said", False)
+    fresh("mine")(0.5)
+    assert capsys.readouterr().err == ""  # a user's own kernels
+    fresh()(0.5)
+    fresh()(0.5)
+    assert capsys.readouterr().err == jit.COMPILING + "\n"
+
+
+def test_the_announcement_goes_to_the_log_where_somebody_listens(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit, "_said", False)
     with caplog.at_level(logging.INFO, logger="layercert"):
-        announce("compiling")
-    assert [record.message for record in caplog.records] == ["compiling"]
+        fresh()(0.5)
+    assert jit.COMPILING in [record.message for record in caplog.records]
+    assert capsys.readouterr().err == ""
 
 
 def test_compiled_code_older_than_any_kernel_source_is_forgotten(tmp_path: Path) -> None:
     """numba looks at a function's own file only, and the kernels call each other across files."""
-    from layercert.programs.kernels import jit
-
     old, new = tmp_path / "simplex.solve_family-1.py311.nbi", tmp_path / "simplex.price-1.py311.nbi"
     for index in (old, new):
         index.touch()

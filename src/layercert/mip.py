@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from layercert import clock
 from layercert.arrays import Vector
 from layercert.bounds.linear import Relaxation, relax
 from layercert.errors import OptionError
@@ -44,7 +45,7 @@ def mip(task: Task) -> Iterator[Event]:
     task.note = "the lower bound is the word of HiGHS, within its tolerances; it is not re-proved"
     lowest = math.inf
     for number, clause in enumerate(problem.clauses):
-        left = math.inf if task.deadline is None else task.deadline - time.monotonic()
+        left = math.inf if task.deadline is None else task.deadline - clock.now()
         if left <= 0:
             yield Bound(0.0)
             return

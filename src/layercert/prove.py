@@ -9,8 +9,8 @@ a node of the adaptive search a slope for every neuron.
 from __future__ import annotations
 
 import math
-import time
 
+from layercert import clock
 from layercert.arrays import Vector
 from layercert.certificate.claim import BoxTree, Certificate, Tree
 from layercert.certificate.setting import Setting
@@ -75,7 +75,7 @@ def _box_trees(problem: Problem, radius: float, deadline: float | None, witness:
     try:
         return [box_tree(setting, clause.C, clause.d, deadline, most) for clause in problem.clauses]
     except Unclosed as error:
-        if deadline is not None and time.monotonic() > deadline:
+        if deadline is not None and clock.now() > deadline:
             raise Unproved(str(error)) from None
         return []
 
@@ -87,7 +87,7 @@ def _neuron_trees(problem: Problem, radius: float, deadline: float | None) -> li
     recorder = TreeRecorder()
     if radius > 0:
         for _ in adaptive(task, recorder=recorder):
-            if deadline is not None and time.monotonic() > deadline:
+            if deadline is not None and clock.now() > deadline:
                 raise Unproved("the time limit was reached before the proof was complete")
     trees: list[Tree | BoxTree] = []
     for clause in problem.clauses:

@@ -6,12 +6,12 @@ So the checker follows each step by construction, and checking costs what making
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from layercert import clock
 from layercert.arrays import Matrix, Vector
 from layercert.certificate.box_tree import root_box
 from layercert.certificate.boxes import MOST_OPEN, examine
@@ -46,7 +46,7 @@ def box_tree(setting: Setting, C: Matrix, d: Vector, deadline: float | None = No
         axes.append(axis[:made])
         cuts.append(cut[:made])
         nodes += made
-        if deadline is not None and time.monotonic() > deadline:
+        if deadline is not None and clock.now() > deadline:
             raise Unclosed("the time limit was reached before the proof was complete")
         if nodes > most:
             raise Unclosed(f"the proof needs more than {nodes} boxes")

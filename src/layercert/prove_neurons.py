@@ -6,13 +6,13 @@ search closed, the node is split further.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from layercert import clock
 from layercert.arrays import Mask, Matrix, Vector
 from layercert.certificate.checker import by_layer, child_of, rounds_to_empty
 from layercert.certificate.claim import GO_ON, Tree
@@ -113,7 +113,7 @@ class TreeBuilder:
             root = Plan(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m))
         stack: list[tuple[Plan, Bounds | None]] = [(root, start)]
         while stack:
-            if self.deadline is not None and time.monotonic() > self.deadline:
+            if self.deadline is not None and clock.now() > self.deadline:
                 raise Unproved("the time limit was reached before the proof was complete")
             plan, bounds = stack.pop()
             stack.extend(reversed(self._place(plan, bounds)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from layercert import clock
 from layercert.arrays import Vector
 from layercert.attack import attack, settle
 from layercert.methods import method_named
@@ -39,11 +39,11 @@ class Progress:
     witness: Vector | None = None
     clause: Clause | None = None
     unsettled: Vector | None = None  # the last point that was unsafe up to rounding only
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=clock.now)
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self.started
+        return clock.now() - self.started
 
     def closed(self) -> bool:
         """Upper and lower bound agree."""
@@ -66,7 +66,7 @@ class Progress:
 class Pursuit:
     """A search that can be paused and taken up again.
 
-    `deadline` (monotonic seconds) is the end of the whole pursuit, for solvers that cannot be interrupted from outside;
+    `deadline` (on our clock) is the end of the whole pursuit, for solvers that cannot be interrupted from outside;
     with `stop_at_witness` any unsafe point within the radius ends it, without it only the nearest one does.
     """
 
@@ -89,7 +89,7 @@ class Pursuit:
         self._events: Iterator[Event] | None = None
 
     def advance(self, until: float | None = None) -> bool:
-        """Go on until the pursuit is over (True), or the clock (monotonic) passes `until` (False)."""
+        """Go on until the pursuit is over (True), or the clock passes `until` (False)."""
         with one_thread():
             try:
                 self._advance(until)
@@ -106,7 +106,7 @@ class Pursuit:
                 self._finish()
             else:
                 self._book(event)
-                if not self.over and until is not None and time.monotonic() > until:
+                if not self.over and until is not None and clock.now() > until:
                     return
 
     def _start(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
+from layercert import clock
 from layercert.certificate.claim import Certificate
 from layercert.errors import OptionError
 from layercert.network import Network
@@ -55,7 +55,8 @@ def measure(
     """The exact distance from x to the nearest point of another class, with that point as a witness.
 
     With a radius the search stops there: status "robust" means that nothing lies within it. Stopped early, by the time
-    limit or by Ctrl-C, the result holds the bounds reached so far: lower <= distance <= upper.
+    limit or by Ctrl-C, the result holds the bounds reached so far: lower <= distance <= upper. Kernels that have to be
+    compiled first, once a machine, cost no time of the limit.
     """
     how = How(method, time_limit, certificate, stack, watch)
     return closest(robustness(network, x, norm, label, radius, domain), how)
@@ -130,7 +131,7 @@ def _horizon(problem: Problem) -> float:
 
 
 def deadline_of(time_limit: float | None) -> float | None:
-    """The end of a run in monotonic seconds, None for no end."""
+    """The end of a run on our clock (which compiling does not move), None for no end."""
     if time_limit is None:
         return None
     try:
@@ -139,7 +140,7 @@ def deadline_of(time_limit: float | None) -> float | None:
         raise OptionError(f"the time limit is a number of seconds or None, got {time_limit!r}") from None
     if not seconds > 0:
         raise OptionError(f"the time limit must be above 0 seconds, got {seconds:g}; leave it out for no limit")
-    return time.monotonic() + seconds
+    return clock.now() + seconds
 
 
 def _result(pursuit: Pursuit, status: Status | Verdict, note: str, how: How) -> Result:

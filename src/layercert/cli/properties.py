@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from layercert import shipped
+from layercert import clock, shipped
 from layercert.cli.files import check_folder, part, remove_parts
 from layercert.errors import LayerCertError, OptionError
 from layercert.io import load
@@ -62,7 +61,7 @@ def _verify(args: argparse.Namespace) -> int:
     spec = load_spec(args.spec)
     network = load(shipped.path(args.model))
     # reading the files is on the clock too; something is left for a look at the middle of each box
-    left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
+    left = None if deadline is None else max(deadline - clock.now(), 1e-3)
     result = verify_spec(network, spec, left, args.method, args.certificate is not None, args.stack)
     _write(args, result)
     if args.json:

@@ -7,7 +7,6 @@ a part of the composition, is listened to on its way into the search.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from layercert import clock
 from layercert.arrays import Vector
 from layercert.attack import attack
 from layercert.geometry import Polyhedron
@@ -106,10 +106,7 @@ class Trace:
 
 
 def trace(problem: Problem, method: str, time_limit: float = 60.0) -> Trace:
-    """Run a method and write down what it does, starting from a witness as `measure` does.
-
-    The clock starts after the first distance programs, for which kernels may have to be compiled.
-    """
+    """Run a method and write down what it does, starting from a witness as `measure` does."""
     chain = make_chain("default", problem.norm)
     moments: list[Moment] = []
     upper, witness = math.inf, _first_witness(problem)
@@ -118,7 +115,7 @@ def trace(problem: Problem, method: str, time_limit: float = 60.0) -> Trace:
         moments.append(Moment("improve", upper=upper, witness=witness))
     task = Task(problem, chain, min(problem.radius, upper))
     cuts: list[Cut] = []
-    started, lower = math.inf, 0.0
+    started, lower = clock.now(), 0.0
     for event in _listening(method_named(method).search, cuts)(task):
         if isinstance(event, Bound):
             lower = max(lower, event.lower)
@@ -128,10 +125,8 @@ def trace(problem: Problem, method: str, time_limit: float = 60.0) -> Trace:
         moments += [Moment("cut", cut=cut, **now) for cut in cuts]
         cuts.clear()
         moments.append(_moment(event, witness, now))
-        if time.monotonic() - started > time_limit:
+        if clock.now() - started > time_limit:
             return Trace(problem, method, moments, False)
-        if chain.programs:
-            started = min(started, time.monotonic())
     return Trace(problem, method, moments, True)
 
 

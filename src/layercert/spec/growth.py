@@ -10,13 +10,13 @@ Inputs whose range is a single number (h = 0) stay fixed. Strict inequalities co
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from layercert import clock
 from layercert.arrays import Vector
 from layercert.errors import SpecError
 from layercert.methods import choose, method_named
@@ -94,12 +94,12 @@ def measure_spec(
     check_fit(spec, network)
     if method is not None:
         method_named(method)
-    started, deadline = time.monotonic(), deadline_of(time_limit)
+    started, deadline = clock.now(), deadline_of(time_limit)
     best = Growth(Status.ROBUST, math.inf, math.inf, None, None, 0.0)
     notes: list[str] = []
     for number, case in enumerate(spec.cases):
         # what is left, shared among the cases that are left
-        left = None if deadline is None else max(deadline - time.monotonic(), 1e-3) / (len(spec.cases) - number)
+        left = None if deadline is None else max(deadline - clock.now(), 1e-3) / (len(spec.cases) - number)
         lower, upper, witness, note = _measure(network, case, best.upper, left, method, stack)
         if upper < best.upper:
             best = replace(best, upper=upper, witness=witness, case=number)
@@ -112,7 +112,7 @@ def measure_spec(
         status = Status.ROBUST if math.isinf(best.upper) and not notes else Status.UNDECIDED
     # what one case lacks may not matter for all of them
     note = "; ".join(notes) if status == Status.UNDECIDED else spec.why_none
-    return replace(best, status=status, lower=lower, seconds=time.monotonic() - started, note=note)
+    return replace(best, status=status, lower=lower, seconds=clock.now() - started, note=note)
 
 
 def _measure(
@@ -144,7 +144,7 @@ def _narrowed(problem: Problem, result: Result, method: str | None, deadline: fl
     """
     radius = 1.0
     tried = math.inf  # the least radius that could not be decided
-    while time.monotonic() < deadline:
+    while clock.now() < deadline:
         top = min(result.upper, problem.radius, tried)
         if not result.lower < radius < top:
             radius = 2.0 * max(result.lower, 1.0) if math.isinf(top) else math.sqrt(max(result.lower, 1e-3 * top) * top)
@@ -152,7 +152,7 @@ def _narrowed(problem: Problem, result: Result, method: str | None, deadline: fl
             break
         # a third of what is left for each, so that a radius out of reach does not use up everything
         ball = problem.within(radius)
-        third = max((deadline - time.monotonic()) / 3, 1e-3)
+        third = max((deadline - clock.now()) / 3, 1e-3)
         part = decide(ball, How(method or choose(ball), third, stack=stack))
         if part.interrupted:
             break

@@ -7,11 +7,11 @@ the way before hard ones use up the budget. One counterexample ends all.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from layercert import clock
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
 from layercert.methods import choose, method_named
@@ -101,11 +101,11 @@ def verify_spec(
     check_fit(spec, network)
     if method is not None:
         method_named(method)
-    started, deadline = time.monotonic(), deadline_of(time_limit)
+    started, deadline = clock.now(), deadline_of(time_limit)
     share = 1.0 / max(len(spec.cases), 1)
     hunts = [_Hunt(case, network, method, stack, deadline, share) for case in spec.cases]
     _go_round(hunts, deadline)
-    timeout = deadline is not None and time.monotonic() > deadline
+    timeout = deadline is not None and clock.now() > deadline
     found = next((h.found for h in hunts if h.found is not None), None)
     closed = sum(h.answer is Answer.UNSAT for h in hunts)
     doubtful = next((h for h in hunts if h.answer is Answer.UNKNOWN), None)
@@ -119,7 +119,7 @@ def verify_spec(
         answer, note = Answer.UNKNOWN, "" if doubtful is None else doubtful.note
     programs = sum(h.programs for h in hunts)
     name = ", ".join(sorted({h.method for h in hunts if h.method})) or ("none" if found is None else "samples")
-    seconds = time.monotonic() - started
+    seconds = clock.now() - started
     result = SpecResult(answer, found, name, seconds, len(hunts), closed, programs, note)
     return _certified(result, network, spec, deadline_of(time_limit)) if certificate else result
 
@@ -130,9 +130,9 @@ def _go_round(hunts: list[_Hunt], deadline: float | None) -> None:
     waiting = list(hunts)
     while waiting:
         for hunt in waiting:
-            if deadline is not None and time.monotonic() > deadline:
+            if deadline is not None and clock.now() > deadline:
                 return
-            end = math.inf if len(waiting) == 1 else time.monotonic() + length
+            end = math.inf if len(waiting) == 1 else clock.now() + length
             if deadline is not None:
                 end = min(end, deadline)
             hunt.advance(None if math.isinf(end) else end)

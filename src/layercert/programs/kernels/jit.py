@@ -1,4 +1,5 @@
-"""The compiler's options in one place, and the line a user reads while it works for the first time.
+"""The compiler's options in one place, and what happens while it works for the first time: a user reads a line, and the
+clock of time limits stands still.
 
 This module and the kernels are the only ones that load numba.
 """
@@ -13,12 +14,22 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import event
+
+from layercert import clock
 
 F = TypeVar("F", bound=Callable[..., object])
 
 log = logging.getLogger(__name__)
 
 _current: set[Path] = set()  # cache folders without stale code
+_said = False
+
+#: What a user reads when machine code has to be made.
+COMPILING = (
+    "LayerCert compiles its kernels for this machine, this once: up to a minute, which no time limit counts; "
+    "after that they are cached"
+)
 
 
 def njit(function: F) -> F:
@@ -58,8 +69,41 @@ def is_compiled(entry: Any) -> bool:
 
 
 def announce(message: str) -> None:
-    """One line for a waiting user: to the log where somebody listens to it, else to a terminal."""
+    """One line for a waiting user, once a process: to the log where somebody listens to it, else to stderr."""
+    global _said
+    if _said:
+        return
+    _said = True
     if log.isEnabledFor(logging.INFO):
         log.info(message)
-    elif sys.stderr.isatty():
+    else:
         print(message, file=sys.stderr, flush=True)
+
+
+class _Watch(event.Listener):  # type: ignore[misc]  # numba has no types
+    """Told by numba of every compilation, which a cached function does not need; one may start others."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    def on_start(self, event: Any) -> None:
+        if _is_ours(event):
+            if self.depth == 0:
+                announce(COMPILING)
+                clock.stop()
+            self.depth += 1
+
+    def on_end(self, event: Any) -> None:
+        if _is_ours(event):
+            self.depth -= 1
+            if self.depth == 0:
+                clock.go_on()
+
+
+def _is_ours(event: Any) -> bool:
+    """A user's own kernels are none of our business."""
+    function = getattr(event.data.get("dispatcher"), "py_func", None)
+    return getattr(function, "__module__", "").partition(".")[0] == __name__.partition(".")[0]
+
+
+event.register("numba:compile", _Watch())

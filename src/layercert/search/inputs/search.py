@@ -19,11 +19,10 @@ from layercert.attack import attack
 from layercert.geometry import Polyhedron
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.programs.kernels.jit import announce, is_compiled
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.search import GROWTH, affine
 from layercert.search.events import Bound, Event, Improve
-from layercert.search.inputs.boxes import Boxes, Findings, Workers, default_threads, examine
+from layercert.search.inputs.boxes import Boxes, Findings, Workers, default_threads
 from layercert.search.inputs.frontier import Frontier
 from layercert.search.inputs.model import build, require_room
 from layercert.search.task import Task
@@ -56,8 +55,6 @@ def input_split(task: Task, effort: Effort | None = None) -> Iterator[Event]:
         yield from affine(task)
         return
     require_room(problem.network)
-    if not is_compiled(examine):
-        announce("LayerCert compiles its kernels for boxes of inputs, once (about half a minute)...")
     limit = min(task.U, task.horizon)
     witness = min(problem.radius, problem.reach) > task.U  # the caller's
     if not witness and not task.any_witness:  # else the caller has tried already
