@@ -21,6 +21,7 @@ from layercert.certificate.setting import Setting
 from layercert.problem import Clause
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, ROWS, build
+from layercert.search.adaptive.record import Halfspace
 from layercert.search.task import Task
 
 #: Rounds of optimising and tightening at the root and at the other nodes, and the ascent steps of each.
@@ -53,33 +54,14 @@ class TreeRecorder:
     nodes: dict[int, Plan] = field(default_factory=dict)
     roots: dict[int, int] = field(default_factory=dict)  # id of the clause -> node
 
-    def root(self, node: int, clause: Clause, radius: float) -> None:
+    def root(self, node: int, clause: Clause) -> None:
         self.roots[id(clause)] = node
 
-    def split(
-        self,
-        node: int,
-        layer: int,
-        neuron: int,
-        children: tuple[int, int],
-        alpha: Vector,
-        beta: Vector,
-        weights: Vector,
-    ) -> None:
-        self.nodes[node] = Plan(alpha.copy(), beta.copy(), weights.copy(), layer + 1, neuron, children)
+    def split(self, node: int, layer: int, neuron: int, children: tuple[int, int], own: Halfspace) -> None:
+        self.nodes[node] = Plan(own.alpha.copy(), own.beta.copy(), own.weights.copy(), layer + 1, neuron, children)
 
-    def close(
-        self,
-        node: int,
-        reason: str,
-        bound: float,
-        alpha: Vector | None,
-        beta: Vector | None,
-        weights: Vector | None,
-        multipliers: Vector | None,
-    ) -> None:
-        assert alpha is not None and beta is not None and weights is not None
-        self.nodes[node] = Plan(alpha.copy(), beta.copy(), weights.copy())
+    def close(self, node: int, own: Halfspace) -> None:
+        self.nodes[node] = Plan(own.alpha.copy(), own.beta.copy(), own.weights.copy())
 
 
 class TreeBuilder:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from layercert.attack import attack
 from layercert.bounds.sparse import SparseRelaxation
-from layercert.search.events import Bound, Event, Improve
+from layercert.search.events import Bound, Event
 from layercert.search.task import Task
 
 #: The most attempts, and the ratio of unproved to proved radius at which they end.
@@ -32,11 +31,10 @@ def large(task: Task) -> Iterator[Event]:
         return
     limit = min(task.U, task.horizon)
     if min(problem.radius, problem.reach) <= task.U:  # the caller has no witness
-        found = attack(problem, limit)
-        if found is not None:
-            step, limit, clause = found
-            task.U = limit
-            yield Improve(step, limit, clause)
+        first = task.attack(limit)
+        if first is not None:
+            yield first
+            limit = first.distance
             if limit <= 0:
                 return
     asked = problem.radius <= limit

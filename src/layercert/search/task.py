@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from layercert.arrays import Indices, Vector
+from layercert.attack import attack
 from layercert.geometry import Cell, Cells, Polyhedron
 from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
@@ -77,6 +78,14 @@ class Task:
         if not 0 < radius < math.inf:
             radius = 0.1 * (1.0 + problem.norm.value(problem.x))
         return radius
+
+    def attack(self, limit: float) -> Improve | None:
+        """A first witness nearer than the limit; lowers U."""
+        found = attack(self.problem, limit)
+        if found is None:
+            return None
+        step, self.U, clause = found
+        return Improve(step, self.U, clause)
 
     def decision(self, A: Cell, clauses: tuple[Clause, ...], within: Polyhedron | None = None) -> Iterator[Event]:
         """decision_bound(A, x, y): the distance to each clause on R_A, problem (7); lowers U.

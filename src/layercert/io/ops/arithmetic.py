@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -127,8 +129,8 @@ def reduced(node: Node, x: Affine, axes: tuple[int, ...]) -> tuple[Affine, Shape
     return x.gather(ids), shape
 
 
-def total(average: bool) -> Handler:
-    """ReduceSum and ReduceMean."""
+def reduction(of_constants: Callable[..., Any], of_rows: Callable[[Affine], Affine]) -> Handler:
+    """An operation over some axes: numpy's for constants, for values one entry for each row of (kept, members)."""
 
     def handler(node: Node) -> Value:
         x = node.value(0)
@@ -136,14 +138,22 @@ def total(average: bool) -> Handler:
         if not axes:
             return x
         if not isinstance(x, Affine):
-            keep = bool(node.attributes.get("keepdims", 1))
-            return np.asarray((np.mean if average else np.sum)(x, axis=axes, keepdims=keep))
+            return np.asarray(of_constants(x, axis=axes, keepdims=bool(node.attributes.get("keepdims", 1))))
         rows, shape = reduced(node, x, axes)
-        m, k = rows.shape
-        data = np.full(m * k, 1.0 / k if average else 1.0)
-        return rows.mapped(csr_array((data, np.arange(m * k), np.arange(0, m * k + 1, k)), shape=(m, m * k)), shape)
+        return replace(of_rows(rows), shape=shape)
 
     return handler
+
+
+def total(average: bool) -> Handler:
+    """ReduceSum and ReduceMean."""
+
+    def of_rows(rows: Affine) -> Affine:
+        m, k = rows.shape
+        data = np.full(m * k, 1.0 / k if average else 1.0)
+        return rows.mapped(csr_array((data, np.arange(m * k), np.arange(0, m * k + 1, k)), shape=(m, m * k)), (m,))
+
+    return reduction(np.mean if average else np.sum, of_rows)
 
 
 def of_constants(compute: Callable[..., Constant]) -> Handler:

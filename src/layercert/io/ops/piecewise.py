@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from layercert.io.affine import Affine, concatenate
-from layercert.io.ops.arithmetic import negate, reduced, reduced_axes
+from layercert.io.ops.arithmetic import negate, reduction
 from layercert.io.ops.node import Handler, Node, Value
 
 
@@ -94,17 +94,6 @@ def greatest(rows: Affine) -> Affine:
 
 def extreme(largest: bool) -> Handler:
     """ReduceMax and ReduceMin."""
-
-    def handler(node: Node) -> Value:
-        x = node.value(0)
-        axes = reduced_axes(node, len(x.shape))
-        if not axes:
-            return x
-        if not isinstance(x, Affine):
-            keep = bool(node.attributes.get("keepdims", 1))
-            return np.asarray((np.max if largest else np.min)(x, axis=axes, keepdims=keep))
-        rows, shape = reduced(node, x if largest else x.negated(), axes)
-        found = replace(greatest(rows), shape=shape)
-        return found if largest else found.negated()
-
-    return handler
+    if largest:
+        return reduction(np.max, greatest)
+    return reduction(np.min, lambda rows: greatest(rows.negated()).negated())

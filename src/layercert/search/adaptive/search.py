@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from layercert.attack import attack
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.record import Recorder
 from layercert.search.adaptive.tree import Ball, Effort
@@ -43,11 +42,10 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         return
     limit = min(task.U, task.horizon)
     witness = min(problem.radius, problem.reach) > task.U  # the caller's
-    first = None if witness else attack(problem, limit)
+    first = None if witness else task.attack(limit)
     if first is not None:
-        step, limit, clause = first
-        task.U, witness = limit, True
-        yield Improve(step, limit, clause)
+        yield first
+        limit, witness = first.distance, True
         if limit <= 0:
             return
     # without a witness nothing says how large the ball must be, unless a radius was asked for: let it grow
@@ -55,7 +53,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     while True:
         ball = Ball(task, effort, recorder, radius, witness)
         if first is not None:
-            yield from _book(task, ball.polish(first[0], problem.clauses.index(first[2])))
+            yield from _book(task, ball.polish(first.step, problem.clauses.index(first.clause)))
             first = None
         events = _book(task, ball.run())
         yield from events if recorder is not None or not witness else _anytime(task, effort, ball, events)

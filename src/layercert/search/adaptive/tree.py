@@ -15,7 +15,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, ROWS, Model, build
-from layercert.search.adaptive.record import Recorder
+from layercert.search.adaptive.record import Halfspace, Recorder
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.queue import PriorityQueue
 from layercert.search.task import Task
@@ -51,6 +51,10 @@ class Node:
     weights: Vector
     radius: float
 
+    @property
+    def halfspace(self) -> Halfspace:
+        return Halfspace(self.state[ALPHA], self.state[BETA], self.weights)
+
 
 class Ball:
     """The search inside one ball of radius U around x; U falls as witnesses are found."""
@@ -85,7 +89,7 @@ class Ball:
         while self.queue:
             key, node = self.queue.pop()
             if key >= self.goal:
-                self._close(node, "bound")
+                self._close(node)
                 continue
             lower = max(lower, min(key, self.closed))
             yield Bound(lower)  # at every node, raised or not: whoever listens also watches the clock
@@ -106,7 +110,7 @@ class Ball:
             if self.recorder is not None:
                 layer = int(np.searchsorted(model.noff, neuron, side="right")) - 1
                 at, pair = int(neuron - model.noff[layer]), (children[0].number, children[1].number)
-                self.recorder.split(node.number, layer, at, pair, node.state[ALPHA], node.state[BETA], node.weights)
+                self.recorder.split(node.number, layer, at, pair, node.halfspace)
             for i, child in enumerate(children):
                 yield from self._consider(child, points[i])
         yield Bound(min(self.U, self.closed))
@@ -142,7 +146,7 @@ class Ball:
         node = Node(self.nodes, clause, 0.0, self.root.copy(), weights, self.U)
         self.nodes += 1
         if self.recorder is not None:
-            self.recorder.root(node.number, self.task.problem.clauses[clause], self.U)
+            self.recorder.root(node.number, self.task.problem.clauses[clause])
         w = np.zeros(self.model.W0.shape[1])
         args = (self.model, node.state, weights, rows.start)
         effort, goal = self.effort, self.goal
@@ -158,7 +162,7 @@ class Ball:
     def _consider(self, node: Node, step: Vector) -> Iterator[Event]:
         """Close a bounded node, or finish it exactly, or queue it; its nearest point may be a witness."""
         if node.bound >= self.goal:
-            self._close(node, "empty" if math.isinf(node.bound) else "bound")
+            self._close(node)
             return
         problem = self.task.problem
         clause = problem.clauses[node.clause]
@@ -171,7 +175,7 @@ class Ball:
         sides = np.where((state[PHASE] > 0) | ((state[PHASE] == 0) & (state[LO] >= 0)), 1.0, -1.0)
         answer = self.leaves.solve(sides, self.meets, clause, self.U)
         node.bound = max(node.bound, answer.lower)
-        self._close(node, "program", answer.multipliers)
+        self._close(node)
         yield from self.improve(answer.step, answer.value, node.clause)
 
     def _refresh(self, node: Node) -> Iterator[Event]:
@@ -187,8 +191,7 @@ class Ball:
         )  # fmt: skip
         yield from self._consider(node, w)
 
-    def _close(self, node: Node, reason: str, multipliers: Vector | None = None) -> None:
+    def _close(self, node: Node) -> None:
         self.closed = min(self.closed, node.bound)
         if self.recorder is not None:
-            state = node.state
-            self.recorder.close(node.number, reason, node.bound, state[ALPHA], state[BETA], node.weights, multipliers)
+            self.recorder.close(node.number, node.halfspace)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector, gamma
-from layercert.attack import attack
 from layercert.geometry import Polyhedron
 from layercert.network import Network
 from layercert.problem import Problem
@@ -58,11 +57,10 @@ def input_split(task: Task, effort: Effort | None = None) -> Iterator[Event]:
     limit = min(task.U, task.horizon)
     witness = min(problem.radius, problem.reach) > task.U  # the caller's
     if not witness and not task.any_witness:  # else the caller has tried already
-        first = attack(problem, limit)
+        first = task.attack(limit)
         if first is not None:
-            step, limit, clause = first
-            task.U, witness = limit, True
-            yield Improve(step, limit, clause)
+            yield first
+            limit, witness = first.distance, True
             if limit <= 0:
                 return
     radius = limit if witness or limit >= min(problem.radius, problem.reach) else min(limit, task.first_radius())
