@@ -186,6 +186,13 @@ class TestDemo:
         assert refused(["demo", "--inputs", "0"], capsys) == "the demo needs at least one input, got 0"
 
 
+def test_a_name_that_is_nothing_lists_what_is_shipped(capsys: Capture) -> None:
+    assert main(["measure", "mnist17_l1_2x2", "--input", "digits"]) == BAD
+    err = capsys.readouterr().err
+    assert "unknown file or shipped name 'mnist17_l1_2x2'; did you mean 'mnist17_l1_2x" in err
+    assert all(name in err for name in shipped.names())
+
+
 def test_every_shipped_data_set_is_named_in_the_help(capsys: Capture) -> None:
     sets = [name for name in shipped.names() if "X" in np.load(shipped.path(name))]
     assert {"digits", "digits10"} <= set(sets)

@@ -49,6 +49,18 @@ def test_the_reference_documents_what_the_package_offers(site: Path) -> None:
         assert re.search(rf'id="[\w.]*\b{name}"', text), name
 
 
+def test_the_first_lines_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Pasted into Python as they stand, and what their comments promise comes out."""
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert code is not None
+    names: dict[str, object] = {}
+    exec(code[1], names)
+    out = capsys.readouterr().out
+    promised = re.search(r"print\(r\) +# (.*), \.\.\.", code[1])
+    assert promised is not None and out.startswith(promised[1])
+    assert "Proved for the network" in out and str(names["v"]).startswith("robust")
+
+
 def test_the_reproduction_says_what_was_run() -> None:
     text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
     for words in ("## Claims", "machine: ", "versions: ", "layercert reproduce table1", "minutes"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from layercert.errors import unknown
+
 _DATA = Path(__file__).parent / "data"
 
 
@@ -13,7 +15,13 @@ def names() -> list[str]:
 
 
 def path(name: str) -> Path:
-    """The file behind a shipped name, or the name itself as a path."""
+    """The file behind a shipped name, or the name itself as a path; a bare name that is neither is refused."""
     given = Path(name)
     candidate = _DATA / f"{name}.npz"
-    return candidate if not given.exists() and candidate.exists() and given.name == name else given
+    if given.exists() or given.name != name:
+        return given
+    if candidate.exists():
+        return candidate
+    if not given.suffix:
+        raise unknown("file or shipped name", name, names())
+    return given

@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="a .onnx or .npz network, or the name of a shipped one")
+    parser.add_argument("model", help="a .onnx or .npz network, or the name of a shipped one: mnist17_l1_2x20, ..")
     parser.add_argument("spec", nargs="?", metavar="SPEC", help="a property in VNN-LIB 1.0 or 2.0 (instead of --input)")
     parser.add_argument(
         "--input", metavar="FILE", help=".npz with X (and labels y), .npy, or the shipped 'digits' or 'digits10'"
