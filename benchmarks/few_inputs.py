@@ -29,7 +29,7 @@ import layercert as lc
 from layercert.certificate.checker import check
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
-from layercert.prove import prove
+from layercert.proof import prove
 from layercert.run import _run
 
 #: The input boxes; properties 1 and 2 share theirs.

@@ -24,8 +24,8 @@ from layercert.certificate.setting import Setting
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
-from layercert.prove import prove
-from layercert.prove_boxes import Unclosed, box_tree
+from layercert.proof import prove
+from layercert.proof.boxes import Unclosed, box_tree
 from proofs import answer_is_certified
 from test_input_split import band, exact_layers, random_net
 from tiny import degenerate, examples, generic, seeds

@@ -12,8 +12,7 @@ from layercert.certificate.claim import Certificate
 from layercert.errors import OptionError
 from layercert.network import Network
 from layercert.problem import Problem, robustness
-from layercert.prove import prove
-from layercert.prove_neurons import Unproved
+from layercert.proof import Unproved, prove
 from layercert.pursuit import EXACT, MARGIN, NOISE, Progress, Pursuit, Watch
 from layercert.result import Result, Status, Verdict
 from layercert.search.task import HORIZON

@@ -17,8 +17,7 @@ from layercert.certificate.claim import Certificate
 from layercert.methods import choose, method_named
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.prove import prove
-from layercert.prove_neurons import Unproved
+from layercert.proof import Unproved, prove
 from layercert.pursuit import Pursuit
 from layercert.run import deadline_of
 from layercert.spec.cases import Case, Spec

@@ -1,8 +1,8 @@
 """Certificates made. Any method's answer is certified in the same way: once the radius r is known, "nothing unsafe
 within r" is proved from scratch by the adaptive search, whose tree is small and whose leaves are plain multipliers
-(prove_neurons.py). A geometric search would have to list every region it visited and every face it closed.
+(neurons.py). A geometric search would have to list every region it visited and every face it closed.
 
-For networks with few inputs and l_inf a box tree is tried first (prove_boxes.py): a cut of the input takes a few bytes,
+For networks with few inputs and l_inf a box tree is tried first (boxes.py): a cut of the input takes a few bytes,
 a node of the adaptive search a slope for every neuron.
 """
 
@@ -16,8 +16,8 @@ from layercert.certificate.claim import BoxTree, Certificate, Tree
 from layercert.certificate.setting import Setting
 from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
-from layercert.prove_boxes import Unclosed, box_tree
-from layercert.prove_neurons import TreeBuilder, TreeRecorder, Unproved
+from layercert.proof.boxes import Unclosed, box_tree
+from layercert.proof.neurons import TreeBuilder, TreeRecorder, Unproved
 from layercert.search.adaptive import adaptive
 from layercert.search.inputs import suits
 from layercert.search.task import Task
