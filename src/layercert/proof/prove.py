@@ -94,8 +94,3 @@ def _neuron_trees(problem: Problem, radius: float, deadline: float | None) -> li
         builder = TreeBuilder(task, setting, recorder, clause, deadline)
         trees.append(builder.tree() if radius > 0 else builder.trivial())
     return trees
-
-
-def certified_radius(lower: float) -> float:
-    """What a certificate for this lower bound proves."""
-    return lower * (1.0 - MARGIN) if math.isfinite(lower) else lower
