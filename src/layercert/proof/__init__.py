@@ -1,4 +1,4 @@
-"""Certificates made, from what a search leaves; `layercert.certificate` claims and checks, and imports nothing of this."""
+"""Certificates made from what a search leaves; `layercert.certificate` claims and checks, and imports none of this."""
 
 from layercert.proof.neurons import Unproved
 from layercert.proof.prove import prove
