@@ -33,6 +33,15 @@ def brute_force(problem: Problem) -> tuple[float, Vector | None]:
     return best, point
 
 
+def only_ties(problem: Problem, true: float) -> bool:
+    """Is the margin nowhere negative near the nearest unsafe point? Then its unsafe set there has no inside."""
+    _, point = brute_force(problem)
+    assert point is not None
+    rng = np.random.default_rng(0)
+    near = point + np.geomspace(1e-9, 1e-2, 3000)[:, None] * true * rng.normal(size=(3000, len(point)))
+    return all(problem.margin(problem.into_domain(v)) > -1e-12 for v in near)
+
+
 class _Pieces:
     """Depth first over the neurons in their order; the rows fixed so far bound the distance from below."""
 

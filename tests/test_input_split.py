@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from numpy.random import Generator
 
 import layercert as lc
-from brute import brute_force
+from brute import brute_force, only_ties
 from layercert.methods import METHODS, Method, choose
 from layercert.network import Network
 from layercert.norms import Norm
@@ -47,6 +47,7 @@ def measured(problem: Problem, method: str = "input-split") -> lc.Result:
 
 
 @examples(dev=25, ci=150)
+@example(seed=160)  # its nearest unsafe point is a tie that no float64 point attains
 @given(seed=seeds)
 def test_the_distance_is_that_of_brute_force(seed: int) -> None:
     for problem in (generic(seed), degenerate(seed)):
@@ -54,6 +55,9 @@ def test_the_distance_is_that_of_brute_force(seed: int) -> None:
         r = measured(problem)
         assert r.lower <= true * (1 + 1e-9) + 1e-12 and r.upper >= true * (1 - 1e-7) - 1e-12
         if true <= problem.radius * (1 - 1e-6) and math.isfinite(true):
+            if r.status == "undecided" and only_ties(problem, true):
+                assert r.lower == pytest.approx(true, rel=2e-6)  # right, but no float64 point attains the tie
+                continue
             assert r.status == "exact" and r.upper == pytest.approx(true, rel=2e-6, abs=1e-9)
         elif true > problem.radius * (1 + 1e-6) or (math.isinf(true) and problem.domain is not None):
             assert r.status == "robust"

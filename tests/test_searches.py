@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 import layercert as lc
-from brute import brute_force
+from brute import brute_force, only_ties
 from layercert.methods import METHODS, Method
 from layercert.network import Network
 from layercert.problem import Problem
@@ -20,15 +20,6 @@ from tiny import degenerate, examples, generic, seeds
 
 GEOMETRIC = [name for name, method in METHODS.items() if name != "mip" and method.complete]
 ALL = [name for name, method in METHODS.items() if method.complete]
-
-
-def only_ties(problem: Problem, true: float) -> bool:
-    """Is the margin nowhere negative near the nearest unsafe point? Then its unsafe set there has no inside."""
-    _, point = brute_force(problem)
-    assert point is not None
-    rng = np.random.default_rng(0)
-    near = point + np.geomspace(1e-9, 1e-2, 3000)[:, None] * true * rng.normal(size=(3000, len(point)))
-    return all(problem.margin(problem.into_domain(v)) > -1e-12 for v in near)
 
 
 def check_against(true: float, problem: Problem, method: str) -> None:

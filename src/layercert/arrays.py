@@ -22,6 +22,11 @@ Indices: TypeAlias = NDArray[np.intp]
 #: Unit roundoff of float64: every rounded operation is exact up to a factor 1 + e, |e| <= EPS.
 EPS = float(np.finfo(np.float64).eps) / 2
 
+#: Numbers up to LARGE can be multiplied along any path of a network without overflow, and what underflow takes from all
+#: products of a pass together stays below TINY: the absolute part of every rounding margin. See magnitude.py.
+LARGE = 1e75
+TINY = 1e-150
+
 
 def gamma(operations: int) -> float:
     """Bound of the relative error of a chain of rounded operations (Higham's gamma_k), itself rounded up."""

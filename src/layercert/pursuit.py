@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from layercert import clock
 from layercert.arrays import Vector
 from layercert.attack import attack, settle
+from layercert.magnitude import out_of_range
 from layercert.methods import method_named
 from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
@@ -124,6 +125,10 @@ class Pursuit:
             return
         # Looking a little beyond the radius, and never beyond a witness we hold
         self._task = Task(problem, progress.chain, min(problem.radius * (1.0 + MARGIN), progress.upper))
+        self.note = out_of_range(problem, self._task.cutoff)
+        if self.note:
+            self.over = True
+            return
         self._task.deadline, self._task.any_witness = self.deadline, self.stop_at_witness
         self._events = self.method.search(self._task)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.arrays import Matrix, Vector, gamma
+from layercert.arrays import TINY, Matrix, Vector, gamma
 from layercert.bounds.ball import Ball
 from layercert.geometry import Cell
 from layercert.problem import Clause
@@ -22,7 +22,7 @@ def affine_interval(W: Matrix, b: Vector, lo: Vector, hi: Vector) -> Interval:
     low = _times(Wp, lo) + _times(Wn, hi) + b
     high = _times(Wp, hi) + _times(Wn, lo) + b
     size = _times(np.abs(W), np.maximum(np.abs(lo), np.abs(hi))) + np.abs(b)
-    error = gamma(2 * W.shape[1] + 4) * size
+    error = gamma(2 * W.shape[1] + 4) * size + TINY
     return low - error, high + error
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layercert.arrays import Matrix, Vector, gamma
+from layercert.arrays import TINY, Matrix, Vector, gamma
 from layercert.bounds.ball import Ball
 from layercert.bounds.interval import affine_interval, first_interval
 from layercert.geometry import Cell, Polyhedron
@@ -155,4 +155,4 @@ class _Magnitude:
 
     @property
     def error(self) -> Vector:
-        return gamma(self.operations) * self.total + self.inherited
+        return gamma(self.operations) * self.total + self.inherited + TINY

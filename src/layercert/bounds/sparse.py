@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from layercert.arrays import EPS, LinearMap, Matrix, Vector, gamma
+from layercert.arrays import EPS, TINY, LinearMap, Matrix, Vector, gamma
 from layercert.bounds.ball import Ball
 from layercert.network import terms
 from layercert.problem import Clause, Problem
@@ -78,7 +78,7 @@ class SparseRelaxation:
             W, b = network.maps[k], network.biases[k]
             M = np.asarray(abs(W) @ size + np.abs(b))
             if k == 0:
-                error = 2.02 * self.noise * M
+                error = 2.02 * self.noise * M + TINY
                 lo, hi = self.z0 - self._fall(W) - error, self.z0 + self._fall(-W) + error
             else:
                 below = self.layers[-1]
@@ -123,7 +123,7 @@ class SparseRelaxation:
         reach = np.abs(self.problem.x) + np.maximum(self.down, self.up)
         size = np.maximum(self.layers[-1].hi, 0.0) if self.layers else reach
         # C W^L and C b - d are rounded themselves
-        own = 4.04 * self.noise * (np.abs(clause.C) @ (abs(W) @ size + np.abs(b)) + np.abs(clause.d))
+        own = 4.04 * self.noise * (np.abs(clause.C) @ (abs(W) @ size + np.abs(b)) + np.abs(clause.d)) + TINY
         G, s, error = self._backward(np.asarray(clause.C @ W), clause.C @ b - clause.d, fast_lin)
         dense: Matrix = G.toarray() if _is_sparse(G) else np.asarray(G)
         return dense, (s - error - own) - 4 * EPS * (np.abs(s) + error + own)
@@ -137,7 +137,7 @@ class SparseRelaxation:
     def _backward(self, A: LinearMap, c: Vector, fast_lin: bool = False) -> tuple[LinearMap, Vector, Vector]:
         """G, s, error with G w + s - error <= A x^k + c for every w of the ball, x^k the last bounded layer."""
         network = self.network
-        error = self.noise * np.abs(c)
+        error = self.noise * np.abs(c) + TINY
         for k in range(len(self.layers) - 1, -1, -1):
             layer = self.layers[k]
             A = _sparse_or_dense(A)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layercert.arrays import Indices, Mask, Matrix, Signs, Vector, gamma
+from layercert.arrays import TINY, Indices, Mask, Matrix, Signs, Vector, gamma
 from layercert.geometry.polyhedron import Polyhedron
 from layercert.problem import Clause, Problem
 
@@ -34,6 +34,23 @@ class LayerMap:
         return Polyhedron(-s[:, None] * self.G[keep], s * self.z[keep], self.slack[keep], self.growth[keep])
 
 
+def row_margins(problem: Problem) -> tuple[list[Vector], list[Vector]]:
+    """Slack and growth of the rows of every layer, the output's last: valid for every pattern (see `Cells`)."""
+    mag = np.abs(problem.x)
+    grow: Matrix | None = None
+    operations = 8
+    slack, growth = [], []
+    for W, b in zip(problem.network.weights, problem.network.biases, strict=True):
+        operations += W.shape[1] + 4
+        size = np.abs(W)
+        mag = size @ mag + np.abs(b)
+        grow = size if grow is None else size @ grow
+        # twice the bound: once for the composition, once for evaluating a row at a point
+        slack.append(2.0 * gamma(operations) * mag + TINY)
+        growth.append(2.0 * gamma(operations) * problem.norm.dual(grow))
+    return slack, growth
+
+
 class Cells:
     """The hierarchy of one problem: makes cells, and knows the rounding error of every layer.
 
@@ -44,19 +61,7 @@ class Cells:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.network = problem.network
-        mag = np.abs(problem.x)
-        grow: Matrix | None = None
-        operations = 8
-        self._slack: list[Vector] = []
-        self._growth: list[Vector] = []
-        for W, b in zip(self.network.weights, self.network.biases, strict=True):
-            operations += W.shape[1] + 4
-            size = np.abs(W)
-            mag = size @ mag + np.abs(b)
-            grow = size if grow is None else size @ grow
-            # twice the bound: once for the composition, once for evaluating a row at a point
-            self._slack.append(2.0 * gamma(operations) * mag)
-            self._growth.append(2.0 * gamma(operations) * problem.norm.dual(grow))
+        self._slack, self._growth = row_margins(problem)
         self.root = Cell(self, None, np.zeros(0, np.int8))
 
     def layer_map(self, layer: int, G: Matrix, z: Vector) -> LayerMap:

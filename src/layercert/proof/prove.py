@@ -14,6 +14,7 @@ from layercert import clock
 from layercert.arrays import Vector
 from layercert.certificate.claim import BoxTree, Certificate, Tree
 from layercert.certificate.setting import Setting
+from layercert.magnitude import out_of_range
 from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
 from layercert.proof.boxes import Unclosed, box_tree
@@ -43,6 +44,9 @@ def prove(
     if not problem.network.fits_dense:
         raise Unproved("the network's sparse layers are too large to be made dense, which certificates need")
     radius = min(lower * (1.0 - MARGIN), problem.reach)
+    reason = out_of_range(problem, radius)
+    if reason:
+        raise Unproved(reason)
     trees: list[Tree | BoxTree] = []
     if by_boxes is None:
         by_boxes = suits(problem.network)

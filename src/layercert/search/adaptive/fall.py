@@ -33,7 +33,7 @@ def fall(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
             total += t * t
             inner += t * g[j]
             size += h[j] * h[j]
-        if size < 1e250 and (total > 1e-250 or total == 0.0):
+        if size < 1e250 and total > 1e-250:  # squares lose nothing
             length = np.sqrt(total)
             if not model.boxed:
                 return U * length, U * inner / max(length, 1e-300), np.sqrt(size)

@@ -92,11 +92,10 @@ def _distance_l2(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-unty
     total = 0.0
     for j in range(n):
         total += g[j] * g[j]
-    if total == 0.0:
-        w[:] = 0.0
-        return np.inf if drift == 0.0 else s / drift * (1.0 - 1e-15)
     if not 1e-200 < total < 1e200:
         w[:] = 0.0
+        if total == 0.0 and dual_norm(g, 2.0) == 0.0:  # all zero, not just too small for squares
+            return np.inf if drift == 0.0 else s / drift * (1.0 - 1e-15)
         return 0.0
     if not boxed:
         for j in range(n):

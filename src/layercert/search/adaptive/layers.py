@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from layercert.arrays import TINY
 from layercert.programs.kernels.jit import njit_sums
 from layercert.search.adaptive.cap import lowest, minimiser
 from layercert.search.adaptive.halfspace import dual_norm
@@ -116,7 +117,7 @@ def rows_backward(model, A, rows, k, kind, su, iu, slopes, coef):  # type: ignor
     c, error, drift = np.empty(m), np.empty(m), np.zeros(m)
     for r in range(m):
         c[r] = model.b[rows[r]] * (1.0 - 2.0 * (r % 2))
-        error[r] = model.noise * abs(c[r])
+        error[r] = model.noise * abs(c[r]) + TINY
     G = A
     for layer in range(k - 1, -1, -1):
         below, n = noff[layer], noff[layer + 1] - noff[layer]
@@ -187,4 +188,4 @@ def narrow(state, i, lo, hi):  # type: ignore[no-untyped-def]
     elif state[PHASE, i] < 0:
         hi = min(hi, 0.0)
     state[LO, i], state[HI, i] = lo, hi
-    return lo <= hi
+    return not lo > hi

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layercert.arrays import Mask, Vector, gamma
-from layercert.geometry import Polyhedron
+from layercert.geometry import Polyhedron, row_margins
 from layercert.problem import Clause
 from layercert.programs.program import single
 from layercert.search.task import Task
@@ -28,17 +28,7 @@ class Leaves:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        network, norm = task.problem.network, task.problem.norm
-        self._slack: list[Vector] = []
-        self._growth: list[Vector] = []
-        mag, grow, operations = np.abs(task.problem.x), None, 8
-        for W, b in zip(network.weights, network.biases, strict=True):
-            operations += W.shape[1] + 4
-            size = np.abs(W)
-            mag = size @ mag + np.abs(b)
-            grow = size if grow is None else size @ grow
-            self._slack.append(2.0 * gamma(operations) * mag)
-            self._growth.append(2.0 * gamma(operations) * norm.dual(grow))
+        self._slack, self._growth = row_margins(task.problem)
 
     def solve(
         self, sides: Vector, rowed: Mask, clause: Clause, cutoff: float, within: Polyhedron | None = None

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Matrix, Vector, gamma
+from layercert.arrays import TINY, Indices, Matrix, Vector, gamma
 from layercert.attack_kernel import Packed
 from layercert.problem import Problem
 
@@ -81,7 +81,7 @@ def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
     for k in range(network.L):
         part = slice(model.noff[k], model.noff[k + 1])
         M = np.abs(network.weights[k]) @ below + np.abs(network.biases[k])
-        model.Q[part] = 3.03 * noise * M  # the first layer's value at x is rounded too: part of M
+        model.Q[part] = 3.03 * noise * M + TINY  # the first layer's value at x is rounded too: part of M
         tighten(model, state, U, k, k + 1, problem.x, -np.inf, 0)
         Z = np.maximum(np.abs(state[LO, part]), np.abs(state[HI, part]))
         model.Q[part] += 4.04 * noise * Z
@@ -90,6 +90,6 @@ def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
     C = np.concatenate([np.abs(clause.C) for clause in problem.clauses])
     d = np.concatenate([np.abs(clause.d) for clause in problem.clauses])
     last = np.abs(network.weights[-1]) @ below + np.abs(network.biases[-1])
-    model.row_error[:] = 4.0 * noise * (C @ last + d)
+    model.row_error[:] = 4.0 * noise * (C @ last + d) + TINY
     state[ALPHA] = state[POINT] > 0
     return model, packed.first, state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from layercert.arrays import TINY
 from layercert.programs.kernels.jit import njit_sums
 from layercert.search.inputs.model import HUGE
 
@@ -35,7 +36,7 @@ def spread(model, s, mid, rad, side):  # type: ignore[no-untyped-def]
                     reach += abs(row[j])
             if not size < HUGE:
                 return -1
-            slip = 1.01 * slip + 4.0 * model.step * size + 1e-290
+            slip = 1.01 * slip + 4.0 * model.step * size + TINY
             lo = max(value - reach - slip, low - 2.0 * model.step * size)
             hi = min(value + reach + slip, high + 2.0 * model.step * size)
             at = base + i

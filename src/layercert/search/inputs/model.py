@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Matrix, Vector, gamma
+from layercert.arrays import TINY, Indices, Matrix, Vector, gamma
 from layercert.attack_kernel import Packed
 from layercert.errors import OptionError
 from layercert.network import Network
@@ -70,7 +70,7 @@ def build(problem: Problem) -> Model:
     d = np.concatenate([np.abs(clause.d) for clause in problem.clauses])
     return Model(
         packed.W0, packed.Wh, packed.b, packed.noff, packed.woff, packed.R, packed.c, packed.first,
-        4.0 * noise * (C @ np.abs(network.weights[-1])), 4.0 * noise * (C @ np.abs(network.biases[-1]) + d),
+        4.0 * noise * (C @ np.abs(network.weights[-1])), 4.0 * noise * (C @ np.abs(network.biases[-1]) + d) + TINY,
         gamma(neurons + widest + network.inputs + 64), noise,
     )  # fmt: skip
 

@@ -1,0 +1,89 @@
+"""Numbers near the ends of the range of doubles: squares that vanish, products that overflow. Nothing may be wrong."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import layercert as lc
+from brute import brute_force
+from layercert.magnitude import out_of_range
+from layercert.problem import Problem
+from tiny import generic
+
+METHODS = ["adaptive", "layercert-both", "geocert", "geocert-lip", "input-split", "large"]
+#: Seeds of tiny.generic with an unsafe point, in l_1, l_3, l_2, l_2 and l_inf.
+SEEDS = [17, 21, 23, 33, 37]
+
+
+def scaled(problem: Problem, where: str, factor: float) -> lc.Network | None:
+    """The same classifier with other numbers: layers scaled up and later ones back down; None if it does not fit."""
+    layers = problem.network.L + 1
+    factors = {
+        "first": [factor] + [1.0] * (layers - 1),
+        "last": [1.0] * (layers - 1) + [factor],
+        "there and back": [factor] + [1.0] * (layers - 2) + [1.0 / factor],
+    }[where]
+    so_far = np.cumprod(factors)
+    with np.errstate(over="ignore", under="ignore"):
+        W = [w * f for w, f in zip(problem.network.weights, factors, strict=True)]
+        b = [v * f for v, f in zip(problem.network.biases, so_far, strict=True)]
+    sizes = np.abs(np.concatenate([a.ravel() for a in (*W, *b)]))  # generic networks have no zeros
+    return lc.Network.from_arrays(W, b) if 1e-300 < sizes.min() and sizes.max() < math.inf else None
+
+
+@pytest.mark.parametrize("where", ["first", "last", "there and back"])
+@pytest.mark.parametrize("factor", [1e-200, 1e-160, 1e155, 1e290])
+def test_extreme_weights_never_make_a_wrong_answer(where: str, factor: float) -> None:
+    judged = 0
+    for seed in SEEDS:
+        problem = generic(seed)
+        truth, _ = brute_force(problem)
+        net = scaled(problem, where, factor)
+        if net is None:
+            continue
+        for method in METHODS:
+            r = lc.measure(net, problem.x, problem.norm.p, domain=problem.domain, method=method, time_limit=0.2)
+            judged += 1
+            assert r.status != "robust", (seed, method)
+            assert r.lower <= truth * (1 + 1e-6), (seed, method)
+            assert r.upper >= truth * (1 - 1e-6), (seed, method)
+    assert judged or where == "there and back"
+
+
+@pytest.mark.parametrize("factor", [1e-40, 1e-8, 1e8, 1e40])
+def test_large_and_small_weights_are_exact(factor: float) -> None:
+    for seed in SEEDS:
+        problem = generic(seed)
+        truth, _ = brute_force(problem)
+        net = scaled(problem, "first", factor)
+        assert net is not None
+        r = lc.measure(net, problem.x, problem.norm.p, domain=problem.domain)
+        assert r.status == "exact"
+        assert r.upper == pytest.approx(truth, rel=1e-6)
+
+
+def test_what_does_not_fit_is_named() -> None:
+    problem = generic(17)
+    assert out_of_range(problem, 1.0) == ""
+    net = scaled(problem, "first", 1e155)
+    assert net is not None
+    r = lc.measure(net, problem.x, problem.norm.p, certificate=True)
+    assert r.status == "undecided"
+    assert "double precision" in r.note
+    assert r.lower == 0.0
+    assert math.isfinite(r.upper) or r.witness is None
+
+
+def test_a_proof_is_refused_where_numbers_overflow() -> None:
+    from layercert.problem import robustness
+    from layercert.prove import prove
+    from layercert.prove_neurons import Unproved
+
+    problem = generic(17)
+    net = scaled(problem, "last", 1e155)
+    assert net is not None
+    with pytest.raises(Unproved, match="double precision"):
+        prove(robustness(net, problem.x, problem.norm.p), 0.01, None, math.inf)
