@@ -79,8 +79,7 @@ def test_what_does_not_fit_is_named() -> None:
 
 def test_a_proof_is_refused_where_numbers_overflow() -> None:
     from layercert.problem import robustness
-    from layercert.prove import prove
-    from layercert.prove_neurons import Unproved
+    from layercert.proof import Unproved, prove
 
     problem = generic(17)
     net = scaled(problem, "last", 1e155)
