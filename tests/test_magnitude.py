@@ -31,7 +31,7 @@ def scaled(problem: Problem, where: str, factor: float) -> lc.Network | None:
         W = [w * f for w, f in zip(problem.network.weights, factors, strict=True)]
         b = [v * f for v, f in zip(problem.network.biases, so_far, strict=True)]
     sizes = np.abs(np.concatenate([a.ravel() for a in (*W, *b)]))  # generic networks have no zeros
-    return lc.Network.from_arrays(W, b) if 1e-300 < sizes.min() and sizes.max() < math.inf else None
+    return lc.Network.from_arrays(W, b) if sizes.min() > 1e-300 and sizes.max() < math.inf else None
 
 
 @pytest.mark.parametrize("where", ["first", "last", "there and back"])

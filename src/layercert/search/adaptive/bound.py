@@ -188,7 +188,7 @@ def deepen(model, state, mu, first, U, goal, bound, steps, rounds, refinements, 
         if bound < 0.0:
             if bound < 0.9 * before:
                 break
-        elif before >= 0.0 and U - bound > 0.9 * (U - before):
+        elif before >= 0.0 and U - bound > 0.95 * (U - before):
             break
     return bound
 

@@ -4,7 +4,8 @@ For every split |t| = t1 + t2 into parts >= 0 and every w of ball and box, -t.w 
 is t1_j = min(|t_j|, mu room_j^(p-1)) with mu = ||t1||_q / U^(p-1): a coordinate that the box stops first keeps in t1
 what the norm explains. A few steps of that equation from t1 = |t| come near; any mu gives a bound.
 
-Each function returns the bound (not yet rounded up), its slope in lam, and ||h||_q.
+Each function returns the bound (not yet rounded up), its slope in lam, and ||h||_q. `warm` is ||t1||_q at a nearby lam,
+0 where none is known, and saves l_2 a pass; the caller keeps it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ HALVINGS = 6
 
 
 @njit_sums
-def fall(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
+def fall(h, sign, lam, g, U, model, warm):  # type: ignore[no-untyped-def]
     p = model.p
     if np.isinf(p):
         return fall_linf(h, sign, lam, g, U, model)
     if p == 1.0:
         return fall_l1(h, sign, lam, g, U, model)
     if p == 2.0:
+        if model.boxed and warm[0] > 0.0:
+            drop, slope, sound = split_l2(h, sign, lam, g, U, model, warm)
+            if sound:
+                return drop, slope, 0.0
         total, inner, size = 0.0, 0.0, 0.0
         for j in range(len(h)):
             t = sign * h[j] + lam * g[j]
@@ -37,7 +42,8 @@ def fall(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
             length = np.sqrt(total)
             if not model.boxed:
                 return U * length, U * inner / max(length, 1e-300), np.sqrt(size)
-            drop, slope = split_l2(h, sign, lam, g, U, model, length)
+            warm[0] = length
+            drop, slope, _ = split_l2(h, sign, lam, g, U, model, warm)
             return drop, slope, np.sqrt(size)
     return fall_lp(h, sign, lam, g, U, model)
 
@@ -103,23 +109,26 @@ def fall_l1(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def split_l2(h, sign, lam, g, U, model, length):  # type: ignore[no-untyped-def]
-    best, slope = np.inf, 0.0
+def split_l2(h, sign, lam, g, U, model, warm):  # type: ignore[no-untyped-def]
+    """Steps from the length in warm, which takes the last one; also whether no square left the range of doubles."""
+    best, slope, length, whole = np.inf, 0.0, warm[0], 0.0
     for _ in range(SPLITS):
         mu = length / U
-        square, cost, inner = 0.0, 0.0, 0.0
+        square, cost, inner, whole = 0.0, 0.0, 0.0, 0.0
         for j in range(len(h)):
             t = sign * h[j] + lam * g[j]
             room = room_of(t, j, U, model)
             part = min(abs(t), mu * room)
             square += part * part
+            whole += t * t
             cost += (abs(t) - part) * room
             inner += g[j] * (part if t > 0.0 else -part)
         length = np.sqrt(square)
         drop = U * length + cost
         if drop < best:
             best, slope = drop, inner * U / max(length, 1e-300)
-    return best, slope
+    warm[0] = length
+    return best, slope, 1e-250 < whole < 1e250
 
 
 @njit_sums

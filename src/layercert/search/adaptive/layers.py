@@ -17,6 +17,8 @@ from layercert.search.adaptive.products import times, times_transposed
 OFF, ON, UNSTABLE = 0, 1, 2
 #: How far the kept lower lines of a row move towards its least point at first.
 WARM_PACE = 0.3
+#: How far the multiplier of the most violated split of a layer moves, in units of the row's largest coefficient there.
+BETA_PACE = 1.0
 
 
 @njit_sums
@@ -42,7 +44,8 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
 
     s = -inf: on the whole ball of radius U. The lower line of a neuron is the one that touches relu at POINT, the
     node's nearest point, since the cap lies around it; each refinement moves a row's lines to its own least point, from
-    where the last node left them (any slope in [0, 1] is sound).
+    where the last node left them (any slope in [0, 1] is sound), and raises the multipliers of the node's splits that
+    this point violates, as `optimise` does for the objective.
     """
     g_size = dual_norm(g, model.p) if s > -np.inf else 0.0
     s = max(s, -1e300)  # zero times it must be zero
@@ -72,12 +75,14 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
         if m == 0:
             continue
         slopes, coef, pace = np.empty((m, base)), np.empty((m, base)), np.empty(m)
+        betas = np.zeros((m, base))
         warm = len(model.slopes) > 0 and refinements > 0
         for r in range(m):
             at = 2 * rows[r] + r % 2
             if warm and model.slopes[at, 0] >= 0.0:
                 for i in range(base):
                     slopes[r, i] = model.slopes[at, i]
+                    betas[r, i] = max(model.betas[at, i] * state[PHASE, i], 0.0)
                 pace[r] = WARM_PACE
             else:
                 for i in range(base):
@@ -92,17 +97,19 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
                 flip = 1.0 - 2.0 * (r % 2)
                 for j in range(A.shape[1]):
                     A[r, j] = flip * model.Wh[at + j]
-            c, error, drift, G = rows_backward(model, A, rows, k, kind, su, iu, slopes, coef)
+            c, error, drift, G = rows_backward(model, state, A, rows, k, kind, su, iu, slopes, betas, coef)
             for r in range(m):
                 low, lams[r] = lowest(G[r], 1.0, U, model, g, s, g_size)
                 best[r] = max(best[r], c[r] + low - error[r] - U * drift[r])
             if refinement < refinements:
-                rows_touch(model, k, kind, su, iu, slopes, coef, G, lams, U, g, pace / (refinement + 1.0))
+                rows_touch(model, state, k, kind, su, iu, slopes, betas, coef, G, lams, U, g, pace / (refinement + 1.0))
         if warm:
             for r in range(m):
                 at = 2 * rows[r] + r % 2
                 for i in range(base):
                     model.slopes[at, i] = slopes[r, i]
+                    if state[PHASE, i] != 0.0:
+                        model.betas[at, i] = betas[r, i] * state[PHASE, i]
         for r in range(0, m, 2):
             if not narrow(state, rows[r], best[r], -best[r + 1]):
                 return False
@@ -110,7 +117,7 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
 
 
 @njit_sums
-def rows_backward(model, A, rows, k, kind, su, iu, slopes, coef):  # type: ignore[no-untyped-def]
+def rows_backward(model, state, A, rows, k, kind, su, iu, slopes, betas, coef):  # type: ignore[no-untyped-def]
     """c, error, drift, G with G w + c - error - drift ||w|| <= the rows' values, through the layers k-1..0."""
     noff, woff = model.noff, model.woff
     m = len(A)
@@ -127,15 +134,17 @@ def rows_backward(model, A, rows, k, kind, su, iu, slopes, coef):  # type: ignor
                 i = below + j
                 a = G[r, j]
                 coef[r, i] = a
-                slip += abs(a) * model.Q[i]
+                slip += (abs(a) + betas[r, i]) * model.Q[i]
                 if kind[i] == UNSTABLE:
                     if a < 0.0:
                         total += a * iu[i]
                         a *= su[i]
                     else:
                         a *= slopes[r, i]
-                elif kind[i] == OFF:
-                    a = 0.0
+                else:
+                    if kind[i] == OFF:
+                        a = 0.0
+                    a -= betas[r, i] * state[PHASE, i]
                 G[r, j] = a
                 total += a * (model.b[i] if layer > 0 else model.z0[i])
                 if layer == 0:
@@ -151,8 +160,8 @@ def rows_backward(model, A, rows, k, kind, su, iu, slopes, coef):  # type: ignor
 
 
 @njit_sums
-def rows_touch(model, k, kind, su, iu, slopes, coef, G, lams, U, g, pace):  # type: ignore[no-untyped-def]
-    """Move each row's lower lines towards those that touch relu at the row's least point on the cap."""
+def rows_touch(model, state, k, kind, su, iu, slopes, betas, coef, G, lams, U, g, pace):  # type: ignore[no-untyped-def]
+    """Move each row's lower lines towards those that touch relu at the row's least point on the cap, and its betas."""
     noff, woff = model.noff, model.woff
     m = len(G)
     h = np.empty_like(G)
@@ -166,9 +175,16 @@ def rows_touch(model, k, kind, su, iu, slopes, coef, G, lams, U, g, pace):  # ty
             under = noff[layer] - noff[layer - 1]
             Z = times_transposed(h, model.Wh[woff[layer] : woff[layer] + n * under].reshape((n, under)))
         for r in range(m):
+            unit, size = 0.0, 0.0
+            for j in range(n):
+                unit = max(unit, abs(coef[r, below + j]))
+                if state[PHASE, below + j] != 0.0:
+                    size = max(size, abs(Z[r, j] + (model.z0[below + j] if layer == 0 else model.b[below + j])))
             for j in range(n):
                 i = below + j
                 z = Z[r, j] + (model.z0[i] if layer == 0 else model.b[i])
+                if state[PHASE, i] != 0.0 and size > 0.0:
+                    betas[r, i] = max(betas[r, i] - BETA_PACE * pace[r] * unit * state[PHASE, i] * z / size, 0.0)
                 if kind[i] == OFF:
                     z = 0.0
                 elif kind[i] == UNSTABLE:

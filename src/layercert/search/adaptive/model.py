@@ -31,8 +31,8 @@ PHASE, LO, HI, ALPHA, BETA, COEF, POINT = range(7)
 ROWS = 7
 
 
-#: Lower lines for more neurons than this are not kept from node to node.
-MOST_SLOPES = 4096
+#: Lower lines and multipliers for more neurons than this are not kept from node to node (32 MiB each).
+MOST_SLOPES = 2048
 Slopes = NDArray[np.float32]
 
 
@@ -55,7 +55,8 @@ class Model(NamedTuple):
     boxed: bool
     p: float
     noise: float  # gamma of the longest chain of roundings in any pass
-    slopes: Slopes  # lower lines in the passes of all neurons' bounds (below, then above), -1: none yet; a cache
+    betas: Slopes  # signed multipliers of splits in the passes of all neurons' bounds (below, then above); a cache
+    slopes: Slopes  # lower lines in the same passes, -1: none yet
 
 
 def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
@@ -73,6 +74,7 @@ def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
     model = Model(
         packed.W0, packed.Wh, packed.b, packed.noff, packed.woff, packed.R, packed.c, np.zeros(len(packed.c)),
         z0, np.zeros(len(packed.b)), D, packed.lo, packed.hi, packed.boxed, problem.norm.p, noise,
+        np.zeros((2 * kept, kept), np.float32),
         np.full((2 * kept, kept), -1.0, np.float32),
     )  # fmt: skip
     state = np.zeros((ROWS, len(packed.b)))

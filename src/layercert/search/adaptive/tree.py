@@ -33,7 +33,7 @@ class Effort:
     steps: int = 10
     candidates: int = 12
     probe_steps: int = 3
-    rounds: int = 10
+    rounds: int = 30
     root_refinements: int = 4
     refinements: int = 1
     seek_steps: int = 20
