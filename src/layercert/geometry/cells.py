@@ -15,6 +15,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Signs, Vector, gamma
 from layercert.geometry.polyhedron import Polyhedron
+from layercert.geometry.rowspace import RowSpace
 from layercert.problem import Clause, Problem
 
 
@@ -38,14 +39,20 @@ class Cells:
     """The hierarchy of one problem: makes cells, and knows the rounding error of every layer.
 
     |computed - true| <= gamma * (mag + grow.|w|) where mag and grow push |x| and |w| through the absolute weights: the
-    same bound for every pattern, since a pattern only removes terms.
+    same bound for every pattern, since a pattern only removes terms. With a row space all offsets are coordinates in it,
+    and its own error is pushed through the absolute weights like the rest.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, space: RowSpace | None = None) -> None:
         self.problem = problem
         self.network = problem.network
+        self.space = space
+        self.first_rows: Matrix = self.network.weights[0] if space is None else space.rows
+        #: Dimensions of the offsets from x.
+        self.inputs: int = self.first_rows.shape[1]
         mag = np.abs(problem.x)
         grow: Matrix | None = None
+        moved = np.zeros(0) if space is None else space.error
         operations = 8
         self._slack: list[Vector] = []
         self._growth: list[Vector] = []
@@ -53,11 +60,24 @@ class Cells:
             operations += W.shape[1] + 4
             size = np.abs(W)
             mag = size @ mag + np.abs(b)
-            grow = size if grow is None else size @ grow
+            if grow is None:
+                grow = np.abs(self.first_rows)
+            else:
+                grow = size @ grow
+                moved = moved if space is None else size @ moved
             # twice the bound: once for the composition, once for evaluating a row at a point
             self._slack.append(2.0 * gamma(operations) * mag)
-            self._growth.append(2.0 * gamma(operations) * problem.norm.dual(grow))
+            growth = 2.0 * gamma(operations) * problem.norm.dual(grow)
+            self._growth.append(growth if space is None else growth + (1.0 + gamma(operations)) * moved)
         self.root = Cell(self, None, np.zeros(0, np.int8))
+
+    def offset(self, v: Vector) -> Vector:
+        """The offset in R^n of a point of the hierarchy."""
+        return v if self.space is None else self.space.lift(v)
+
+    def coordinates(self, w: Vector) -> Vector:
+        """The point of the hierarchy for an offset in R^n."""
+        return w if self.space is None else self.space.coordinates(w)
 
     def layer_map(self, layer: int, G: Matrix, z: Vector) -> LayerMap:
         norm, box = self.problem.norm, self.problem.box
@@ -116,7 +136,7 @@ class Cell:
             network, x = self.cells.network, self.cells.problem.x
             W, b = network.weights[self.level], network.biases[self.level]
             if self.parent is None:
-                G, z = np.asarray(W), W @ x + b
+                G, z = self.cells.first_rows, W @ x + b
             else:
                 above = self.parent.below
                 on = self.signs > 0
@@ -158,7 +178,7 @@ class Cell:
             parts.append(above.rows(cell.signs, keep))
             ids.extend((cell.level, int(j)) for j in keep)
         if not parts:
-            return Polyhedron.everything(self.cells.network.inputs), ids
+            return Polyhedron.everything(self.cells.inputs), ids
         return Polyhedron.stack(parts), ids
 
     def unsafe(self, clause: Clause) -> Polyhedron:

@@ -13,9 +13,10 @@ from layercert.programs.program import GAP, Programs, Solutions, Solver, check, 
 class SolverChain:
     """Answers distance programs with proofs. `programs` counts questions, not the solvers' attempts at them."""
 
-    def __init__(self, solvers: Sequence[Solver], gap: float = GAP) -> None:
+    def __init__(self, solvers: Sequence[Solver], gap: float = GAP, rotates: bool = True) -> None:
         self.solvers = tuple(solvers)
         self.gap = gap
+        self.rotates = rotates  # may programs be stated in the row space of the first layer?
         self.programs = 0
         self.rows = 0  # constraints over all programs, to compare sizes (Theorem 4.2)
         self.solved_by: Counter[str] = Counter()

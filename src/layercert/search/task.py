@@ -19,6 +19,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Vector
 from layercert.geometry import Cell, Cells, Polyhedron
+from layercert.geometry.rowspace import row_space
 from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
 from layercert.programs.program import Programs, Solutions, gap_closed, single
@@ -47,8 +48,8 @@ class Task:
 
     @cached_property
     def cells(self) -> Cells:
-        """The hierarchy of patterns; needs dense layers."""
-        return Cells(self.problem)
+        """The hierarchy of patterns, in the row space of the first layer where that is smaller; needs dense layers."""
+        return Cells(self.problem, row_space(self.problem) if self.chain.rotates else None)
 
     @property
     def cutoff(self) -> float:
@@ -99,7 +100,7 @@ class Task:
             if answer.value[0] < self.U:
                 self.U = float(answer.value[0])
                 self.floor = min(self.floor, float(answer.lower[0]))
-                yield Improve(answer.steps[0], self.U, clause)
+                yield Improve(self.cells.offset(answer.steps[0]), self.U, clause)
 
     def faces(self, rows: Polyhedron, which: Indices) -> Solutions:
         """Problem (9) for several faces of one region: the rows `which`, one at a time, turned into equalities."""
