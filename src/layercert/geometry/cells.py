@@ -39,8 +39,8 @@ class Cells:
     """The hierarchy of one problem: makes cells, and knows the rounding error of every layer.
 
     |computed - true| <= gamma * (mag + grow.|w|) where mag and grow push |x| and |w| through the absolute weights: the
-    same bound for every pattern, since a pattern only removes terms. With a row space all offsets are coordinates in it,
-    and its own error is pushed through the absolute weights like the rest.
+    same bound for every pattern, since a pattern only removes terms. With a row space all offsets are coordinates in
+    it, and its own error is pushed through the absolute weights like the rest.
     """
 
     def __init__(self, problem: Problem, space: RowSpace | None = None) -> None:

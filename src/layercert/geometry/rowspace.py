@@ -46,7 +46,7 @@ class RowSpace:
 
 
 def row_space(problem: Problem) -> RowSpace | None:
-    """The row space for a problem that has fewer dimensions there; only l_2 without a box is the same after rotation."""
+    """The row space, where it saves dimensions; only l_2 without a box is the same after a rotation."""
     if problem.norm.p != 2.0 or problem.box is not None:
         return None
     return of_network(problem.network)

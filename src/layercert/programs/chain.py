@@ -28,12 +28,12 @@ class SolverChain:
         """Checked answers for the whole family; `decided` is False where every solver failed."""
         self.programs += len(programs)
         self.rows += len(programs) * len(programs.rows)
-        answers = Solutions.empty(programs)
+        answers: Solutions | None = None
         todo = np.arange(len(programs))
         for solver in self.solvers:
             if not len(todo):
                 break
-            part = programs.take(todo)
+            part = programs if answers is None else programs.take(todo)
             if not solver.supports(part):
                 continue
             try:
@@ -43,15 +43,18 @@ class SolverChain:
                 self.fallbacks[solver.name] += len(part)
                 continue
             found = check(part, claims, self.gap)
-            answers = answers.merge(todo, found)
-            # bounds from different solvers may close the gap together
-            answers.decided[todo] |= gap_closed(answers.lower[todo], answers.value[todo], self.gap)
+            if answers is None:
+                answers = found
+            else:
+                answers = answers.merge(todo, found)
+                # bounds from different solvers may close the gap together
+                answers.decided[todo] |= gap_closed(answers.lower[todo], answers.value[todo], self.gap)
             left = todo[~answers.decided[todo]]
             self.solved_by[solver.name] += len(todo) - len(left)
             self.fallbacks[solver.name] += len(left)
             todo = left
         self.undecided += len(todo)
-        return answers
+        return Solutions.empty(programs) if answers is None else answers
 
     def count(self, programs: int, rows: int) -> None:
         """Book programs that were answered by `recheck` and are questions of their own after all."""

@@ -18,6 +18,7 @@ from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, backward, copy, dot, forward
 from layercert.programs.kernels.jit import njit
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
+from layercert.programs.kernels.units import in_own_units, in_units
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25
@@ -60,7 +61,10 @@ def gram_row(rows: Rows, i: int) -> Vector:
     """G_i, computed when it is first needed: a single program touches few of them."""
     if not rows.known[i]:
         for j in range(len(rows.r)):
-            rows.G[i, j] = rows.scale[i] * rows.scale[j] * dot(rows.A[i], rows.A[j], rows.A.shape[1])
+            if rows.known[j]:
+                rows.G[i, j] = rows.G[j, i]
+            else:
+                rows.G[i, j] = rows.scale[i] * rows.scale[j] * dot(rows.A[i], rows.A[j], rows.A.shape[1])
         rows.known[i] = True
     return rows.G[i]
 
@@ -327,3 +331,32 @@ def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix,
         for j in range(k):
             multipliers[f, K[j]] = lam[j]
     return statuses, points, multipliers
+
+
+@njit
+def answer(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    faces: Indices,
+    cutoff: float,
+    G: Matrix,
+    known: Mask,
+) -> tuple[Matrix, Matrix]:
+    """Points and multipliers of a family in its own units. G: A A^T, or an array to be filled where not `known`."""
+    m, n = A.shape
+    units = in_units(r, slack, growth, size, n, cutoff)
+    scale = 1.0 / size
+    for i in range(m):
+        if known[i]:
+            for j in range(m):
+                G[i, j] *= scale[i] * scale[j]
+    rows = Rows(A, scale, units.r, units.slack, units.growth, G, known)
+    statuses, points, multipliers = solve_family(rows, faces, units.U)
+    in_own_units(statuses, points, multipliers, size, units.unit)
+    return points, multipliers

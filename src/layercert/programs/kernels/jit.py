@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numba.extending
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -30,6 +31,12 @@ def njit_sums(function: F) -> F:
     """The same for sums and maxima: terms may be reordered, which is what lets them use vector instructions."""
     fast = {"reassoc", "contract", "nsz"}
     return cast(F, _cached(numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=fast)(function)))
+
+
+def known_to_kernels(function: F) -> F:
+    """A plain Python function that compiled code may call too."""
+    numba.extending.register_jitable(function)
+    return function
 
 
 def _cached(compiled: Any) -> Any:

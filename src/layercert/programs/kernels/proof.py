@@ -17,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
-from layercert.geometry import Polyhedron
 from layercert.norms import Box, Norm
 from layercert.programs.kernels.dense import axpy, dot, largest, total
-from layercert.programs.kernels.jit import njit, njit_sums
+from layercert.programs.kernels.jit import known_to_kernels, njit, njit_sums
+
+known_to_kernels(gamma)
 
 
 class Rows(NamedTuple):
@@ -36,12 +37,16 @@ class Rows(NamedTuple):
     boxed: bool
     p: float
 
-    @classmethod
-    def of(cls, rows: Polyhedron, size: Vector, norm: Norm, box: Box | None) -> Rows:
-        n = rows.A.shape[1]
-        down, up = (np.full(n, np.inf), np.full(n, np.inf)) if box is None else (-box.lo, box.hi)
-        A = np.ascontiguousarray(rows.A)
-        return cls(A, rows.r, rows.slack, rows.growth, size, down, up, box is not None, norm.p)
+
+@njit
+def rows_of(
+    A: Matrix, r: Vector, slack: Vector, growth: Vector, size: Vector, down: Vector, up: Vector, p: float
+) -> Rows:
+    """From what `Programs.arrays` gives: entry points take flat arrays, which reach compiled code fastest."""
+    boxed, n = len(up) > 0, A.shape[1]
+    if not boxed:
+        down, up = np.full(n, np.inf), np.full(n, np.inf)
+    return Rows(A, r, slack, growth, size, down, up, boxed, p)
 
 
 class Margins(NamedTuple):
@@ -52,9 +57,10 @@ class Margins(NamedTuple):
     four: float
     eight: float
 
-    @classmethod
-    def of(cls, m: int, n: int) -> Margins:
-        return cls(gamma(m + 4), 1.0 + gamma(2 * n + 64), gamma(4), gamma(8))
+
+@njit
+def margins_of(m: int, n: int) -> Margins:
+    return Margins(gamma(m + 4), 1.0 + gamma(2 * n + 64), gamma(4), gamma(8))
 
 
 class Work(NamedTuple):
@@ -66,10 +72,93 @@ class Work(NamedTuple):
 
 
 @njit
-def prove_rows(rows: Rows, multipliers: Matrix, equalities: Indices, margins: Margins) -> Vector:
+def sizes_of(A: Matrix, p: float) -> Vector:
+    """||A_i||_q of each row."""
+    m, n = A.shape
+    q = dual_exponent(p)
+    sizes, size, terms = np.empty(m), np.empty(n), np.empty(n)
+    for i in range(m):
+        square = dot(A[i], A[i], n) if q == 2.0 else 0.0
+        if 1e-200 < square < 1e200:  # in one pass, where no square leaves the range of doubles
+            sizes[i] = np.sqrt(square)
+            continue
+        for c in range(n):
+            size[c] = abs(A[i, c])
+        sizes[i] = length_of(size, q, terms)
+    return sizes
+
+
+@njit
+def check_rows(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    equalities: Indices,
+    multipliers: Matrix,
+    steps: Matrix,
+    cutoff: float,
+    gap: float,
+) -> tuple[Vector, Vector, Mask, bool]:
+    """Bounds, values, what is decided, and whether nothing is left to do: all decided, every given point good."""
+    rows = rows_of(A, r, slack, growth, size, down, up, p)
+    lower = bounds_from(rows, multipliers, equalities)
+    good, values = verified(rows, steps, equalities)
+    decided, clean = np.empty(len(lower), np.bool_), True
+    for f in range(len(lower)):
+        closed = good[f] and values[f] - lower[f] <= gap * values[f]
+        decided[f] = lower[f] >= cutoff or closed
+        given = values[f] < np.inf
+        clean = clean and decided[f] and (good[f] or not given)
+        if not given:
+            for c in range(steps.shape[1]):
+                steps[f, c] = np.nan
+    return lower, values, decided, clean
+
+
+@njit
+def prove_rows(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    equalities: Indices,
+    multipliers: Matrix,
+) -> Vector:
     """Proved lower bounds of the distances, from any multipliers."""
+    return bounds_from(rows_of(A, r, slack, growth, size, down, up, p), multipliers, equalities)
+
+
+@njit
+def verify_rows(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    equalities: Indices,
+    steps: Matrix,
+) -> tuple[Mask, Vector]:
+    """Which points satisfy all rows up to their rounding margin, and their lengths."""
+    return verified(rows_of(A, r, slack, growth, size, down, up, p), steps, equalities)
+
+
+@njit
+def bounds_from(rows: Rows, multipliers: Matrix, equalities: Indices) -> Vector:
     k, m = multipliers.shape
     n = rows.A.shape[1]
+    margins = margins_of(m, n)
     A, r, slack, growth, size = rows.A, rows.r, rows.slack, rows.growth, rows.size
     work = Work(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
     lam, g, t = np.empty(m), np.empty(n), np.zeros(k)
@@ -112,15 +201,16 @@ def admissible(given: Vector, e: int, lam: Vector) -> bool:
 
 def bound_in_box(norm: Norm, box: Box, g: Matrix, s: Vector, drift: Vector) -> Vector:
     """Proved lower bounds of the distance from x to {x + w : g.w - drift*||w|| <= -s} in the box, a row of g each."""
-    n = g.shape[1]
-    rows = Rows.of(Polyhedron.everything(n), np.zeros(0), norm, box)
-    bounds: Vector = bounds_of(np.ascontiguousarray(g), s, drift, rows, Margins.of(0, n))
+    bounds: Vector = bounds_of(np.ascontiguousarray(g), s, drift, -box.lo, box.hi, norm.p)
     return bounds
 
 
 @njit
-def bounds_of(g: Matrix, s: Vector, drift: Vector, rows: Rows, margins: Margins) -> Vector:
+def bounds_of(g: Matrix, s: Vector, drift: Vector, down: Vector, up: Vector, p: float) -> Vector:
     n = g.shape[1]
+    none = np.empty(0)
+    rows = rows_of(np.empty((0, n)), none, none, none, none, down, up, p)
+    margins = margins_of(0, n)
     work = Work(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
     t = np.zeros(len(g))
     for i in range(len(g)):
@@ -268,7 +358,7 @@ def length_of(v: Vector, q: float, terms: Vector) -> float:
 
 
 @njit
-def verify_rows(rows: Rows, steps: Matrix, equalities: Indices) -> tuple[Mask, Vector]:
+def verified(rows: Rows, steps: Matrix, equalities: Indices) -> tuple[Mask, Vector]:
     """Which points satisfy all rows up to their rounding margin, and their lengths (inf where there is no point).
 
     A point is put into the box first, in place.

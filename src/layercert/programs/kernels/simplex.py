@@ -42,6 +42,7 @@ from layercert.programs.kernels.ray import (
     where_it_stops,
 )
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
+from layercert.programs.kernels.units import in_own_units, in_units, rooms, unit_rows
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25
@@ -316,3 +317,31 @@ def solve_family(lp: Lp, faces: Indices, U: float) -> tuple[Indices, Matrix, Mat
         if statuses[f] == OPTIMAL:
             write_point(lp, basis, k, work, points[f])
     return statuses, points, multipliers
+
+
+@njit
+def answer(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    faces: Indices,
+    cutoff: float,
+) -> tuple[Matrix, Matrix]:
+    """Points and multipliers of a family in its own units."""
+    n = A.shape[1]
+    units = in_units(r, slack, growth, size, n, cutoff)
+    A = unit_rows(A, size)
+    down, up = rooms(down, up, n, units.unit)
+    boxed, count = np.empty(n, np.int64), 0
+    for c in range(n):
+        boxed[count] = c
+        count += min(up[c], down[c]) < units.U
+    lp = Lp(A, A.T.copy(), units.r, units.slack, units.growth, up, down, boxed[:count], p == np.inf)
+    statuses, points, multipliers = solve_family(lp, faces, units.U)
+    in_own_units(statuses, points, multipliers, size, units.unit)
+    return points, multipliers

@@ -18,6 +18,7 @@ from layercert.arrays import Indices, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, backward, cholesky, copy, dot, forward, largest
 from layercert.programs.kernels.jit import njit
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
+from layercert.programs.kernels.units import in_own_units, in_units, rooms, unit_rows
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25
@@ -427,3 +428,35 @@ def solve_family(ask: Smooth, faces: Indices, U: float) -> tuple[Indices, Matrix
         copy(dual.lam, multipliers[f])
         statuses[f] = status
     return statuses, points, multipliers
+
+
+@njit
+def powers(v: Vector, p: float) -> Vector:
+    result = np.empty(len(v))
+    for c in range(len(v)):
+        result[c] = power(v[c], p) if v[c] < np.inf else np.inf
+    return result
+
+
+@njit
+def answer(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    faces: Indices,
+    cutoff: float,
+) -> tuple[Matrix, Matrix]:
+    """Points and multipliers of a family in its own units."""
+    n = A.shape[1]
+    units = in_units(r, slack, growth, size, n, cutoff)
+    down, up = rooms(down, up, n, units.unit)
+    A = unit_rows(A, size)
+    ask = Smooth(A, units.r, units.slack, units.growth, up, down, powers(up, p), powers(down, p), p)
+    statuses, points, multipliers = solve_family(ask, faces, units.U)
+    in_own_units(statuses, points, multipliers, size, units.unit)
+    return points, multipliers
