@@ -6,7 +6,8 @@
 Times are CPU time of one process (`time.process_time`): the kernels answer all faces of a region in one call, so a
 program's time is its family's time divided by the faces. Searches for l_2 without a box state their programs in the row
 space of the first layer: CVXPY gets them in all inputs, as the paper states them, and the kernel's time includes the
-way of its points back there. "checked" includes the proof and the verification of every answer. A failure is an answer that does not pass `check` (for the paper's solvers with the paper's wide gap); "gap" is
+way of its points back there. "checked" includes the proof and the verification of every answer.
+A failure is an answer that does not pass `check` (for the paper's solvers with the paper's wide gap); "gap" is
 the worst relative distance between a verified point and what its multipliers prove of the stored rows.
 """
 
@@ -103,12 +104,12 @@ class Family:
         if self.space is None:
             return self
         rows = self.programs.rows
-        return Family(replace(self.programs, rows=replace(rows, A=rows.A @ self.space.Q.T)), None)
+        return Family(replace(self.programs, rows=replace(rows, A=self.space.lift(rows.A))), None)
 
     def answered_by(self, solver: Solver) -> Candidates:
         candidates = solver.solve(self.programs)
         if self.space is not None:
-            candidates.steps @ self.space.Q.T
+            self.space.lift(candidates.steps[np.isfinite(candidates.steps[:, 0])])
         return candidates
 
 

@@ -34,15 +34,16 @@ PIECE = 32
 class RowSpace:
     """Coordinates v of offsets w = Q v; `rows` is W^0 in these coordinates."""
 
-    Q: Matrix
+    basis: Matrix  # Q^T: orthonormal rows
     rows: Matrix
     error: Vector
 
-    def lift(self, v: Vector) -> Vector:
-        return np.asarray(self.Q @ v)
+    def lift(self, v: Matrix) -> Matrix:
+        """Offsets in R^n, along the last axis."""
+        return np.asarray(v @ self.basis)
 
     def coordinates(self, w: Vector) -> Vector:
-        return np.asarray(w @ self.Q)
+        return np.asarray(self.basis @ w)
 
 
 def row_space(problem: Problem) -> RowSpace | None:
@@ -65,7 +66,7 @@ def of_network(network: Network) -> RowSpace | None:
     error = (length(W - (Q @ R).T) + rounding + delta * length(R.T)) * (1.0 + gamma(4 * n + 64))
     if not delta < 0.5 or not np.isfinite(error).all():
         return None
-    return RowSpace(np.ascontiguousarray(Q), np.ascontiguousarray(R.T), error)
+    return RowSpace(np.ascontiguousarray(Q.T), np.ascontiguousarray(R.T), error)
 
 
 def _defect(Q: Matrix) -> float:

@@ -20,6 +20,7 @@ Answers = tuple[Matrix, Matrix]  # points (NaN for none), multipliers
 
 #: From this many products on a whole Gram matrix is left to BLAS.
 LARGE = 100_000
+NO_MATRIX = np.empty((0, 0))
 
 
 class KernelSolver(ABC):
@@ -30,6 +31,7 @@ class KernelSolver(ABC):
 
     def __init__(self, announce: Callable[[str], None] | None = None) -> None:
         self._announce = announce
+        self._compiled: Any = None
 
     @abstractmethod
     def supports(self, programs: Programs) -> bool: ...
@@ -53,7 +55,9 @@ class KernelSolver(ABC):
 
     def _ready(self) -> Any:
         """The entry point; says so, once, when the machine code has to be made first."""
-        entry = self._entry()
+        if self._compiled is not None:
+            return self._compiled
+        self._compiled = entry = self._entry()
         if not type(self)._announced:
             from layercert.programs.kernels.jit import announce, is_compiled
 
@@ -80,11 +84,9 @@ class GramKernel(KernelSolver):
     def _run(self, entry: Any, programs: Programs) -> Answers:
         A = programs.rows.A
         m, n = A.shape
-        if 8 * len(programs) >= m and m * m * n > LARGE:  # BLAS is worth its call
-            G, known = A @ A.T, np.ones(m, np.bool_)
-        else:  # a few programs touch a few rows of G only: the kernel fills them in
-            G, known = np.empty((m, m)), np.zeros(m, np.bool_)
-        answers: Answers = entry(*programs.arrays, programs.equalities, programs.cutoff, G, known)
+        # the kernel computes the entries it needs: only for many faces of many long rows BLAS is worth its call
+        G = A @ A.T if 8 * len(programs) >= m and m * m * n > LARGE else NO_MATRIX
+        answers: Answers = entry(*programs.arrays, programs.equalities, programs.cutoff, G)
         return answers
 
 

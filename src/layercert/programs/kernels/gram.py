@@ -346,14 +346,16 @@ def answer(
     faces: Indices,
     cutoff: float,
     G: Matrix,
-    known: Mask,
 ) -> tuple[Matrix, Matrix]:
-    """Points and multipliers of a family in its own units. G: A A^T, or an array to be filled where not `known`."""
+    """Points and multipliers of a family in its own units; G is A A^T, or empty to have it filled in where needed."""
     m, n = A.shape
     units = in_units(r, slack, growth, size, n, cutoff)
     scale = 1.0 / size
-    for i in range(m):
-        if known[i]:
+    known = np.full(m, len(G) > 0)
+    if len(G) == 0:
+        G = np.empty((m, m))
+    else:
+        for i in range(m):
             for j in range(m):
                 G[i, j] *= scale[i] * scale[j]
     rows = Rows(A, scale, units.r, units.slack, units.growth, G, known)
