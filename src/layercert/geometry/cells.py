@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,18 +22,27 @@ from layercert.problem import Clause, Problem
 
 @dataclass(frozen=True, eq=False)
 class LayerMap:
-    """z(x + w) = G w + z for one layer, with rounding margins and the distance from x to each hyperplane."""
+    """z(x + w) = G w + z for one layer, with rounding margins."""
 
+    problem: Problem
     G: Matrix
     z: Vector
     slack: Vector
     growth: Vector
-    reach: Vector  # proved lower bound of the distance from x to {z_j = 0}; inf for a constant neuron
 
-    def rows(self, signs: Signs, keep: Indices) -> Polyhedron:
-        """The rows s_j z_j >= 0 of the kept neurons as A w <= r (eq. 6)."""
+    @cached_property
+    def reach(self) -> Vector:
+        """Proved lower bounds of the distance from x to each {z_j = 0}; inf for a constant neuron."""
+        # the hyperplane lies where the function falls to zero: towards -G from z > 0, towards +G from z < 0
+        falling = np.where(self.z[:, None] >= 0, self.G, -self.G)
+        reach = self.problem.norm.prove_halfspace(falling, np.abs(self.z) - self.slack, self.problem.box, self.growth)
+        return np.where(self.G.any(axis=1), reach, np.inf)
+
+    def rows(self, signs: Signs, keep: Indices, A: Matrix) -> Vector:
+        """The rows s_j z_j >= 0 of the kept neurons as A w <= r (eq. 6); A is written to, r returned."""
         s = signs[keep].astype(np.float64)
-        return Polyhedron(-s[:, None] * self.G[keep], s * self.z[keep], self.slack[keep], self.growth[keep])
+        np.multiply(self.G[keep], -s[:, None], out=A)
+        return s * self.z[keep]
 
 
 class Cells:
@@ -80,13 +90,7 @@ class Cells:
         return w if self.space is None else self.space.coordinates(w)
 
     def layer_map(self, layer: int, G: Matrix, z: Vector) -> LayerMap:
-        norm, box = self.problem.norm, self.problem.box
-        slack, growth = self._slack[layer], self._growth[layer]
-        moving = G.any(axis=1)
-        # the hyperplane lies where the function falls to zero: towards -G from z > 0, towards +G from z < 0
-        falling = np.where(z[:, None] >= 0, G, -G)
-        reach = norm.prove_halfspace(falling, np.abs(z) - slack, box, growth)
-        return LayerMap(G, z, slack, growth, np.where(moving, reach, np.inf))
+        return LayerMap(self.problem, G, z, self._slack[layer], self._growth[layer])
 
     def of(self, signs: Sequence[Signs]) -> Cell:
         """The cell of a pattern given layer by layer."""
@@ -145,6 +149,12 @@ class Cell:
             self._below = self.cells.layer_map(self.level, G, z)
         return self._below
 
+    @property
+    def above(self) -> LayerMap:
+        """The map of the cell's own layer, whose signs it holds."""
+        assert self.parent is not None
+        return self.parent.below
+
     def lineage(self) -> list[Cell]:
         """The cells from layer 1 down to this one."""
         chain: list[Cell] = []
@@ -157,8 +167,7 @@ class Cell:
     def beyond(self, U: float) -> bool:
         """Proved farther than U at sight: x is on the wrong side of a hyperplane that does not meet the ball."""
         for cell in self.lineage():
-            assert cell.parent is not None
-            above = cell.parent.below
+            above = cell.above
             wrong = cell.signs * above.z < -above.slack
             if bool((wrong & (above.reach >= U)).any()):
                 return True
@@ -169,17 +178,19 @@ class Cell:
 
         Rows whose hyperplane does not meet the ball are left out (Appendix C): inside the ball they hold anyway.
         """
-        parts: list[Polyhedron] = []
-        ids: list[tuple[int, int]] = []
-        for cell in self.lineage():
-            assert cell.parent is not None
-            above = cell.parent.below
-            keep = np.flatnonzero(above.reach < U)
-            parts.append(above.rows(cell.signs, keep))
-            ids.extend((cell.level, int(j)) for j in keep)
-        if not parts:
+        kept = [(cell, cell.above, np.flatnonzero(cell.may_flip(U))) for cell in self.lineage()]
+        ids = [(cell.level, j) for cell, _, keep in kept for j in keep.tolist()]
+        if not kept:
             return Polyhedron.everything(self.cells.inputs), ids
-        return Polyhedron.stack(parts), ids
+        A = np.empty((len(ids), self.cells.inputs))  # rows are long: they are written once
+        r: list[Vector] = []
+        start = 0
+        for cell, above, keep in kept:
+            r.append(above.rows(cell.signs, keep, A[start : start + len(keep)]))
+            start += len(keep)
+        slack = np.concatenate([above.slack[keep] for _, above, keep in kept])
+        growth = np.concatenate([above.growth[keep] for _, above, keep in kept])
+        return Polyhedron(A, np.concatenate(r), slack, growth), ids
 
     def unsafe(self, clause: Clause) -> Polyhedron:
         """The rows C f(x + w) <= d of one clause on this full region, as in problem (7)."""
@@ -214,8 +225,7 @@ class Cell:
 
     def may_flip(self, U: float) -> Mask:
         """Neurons of the cell's own layer whose hyperplane meets the ball; a constant neuron never flips."""
-        assert self.parent is not None
-        return self.parent.below.reach < U
+        return self.above.reach < U
 
     def __repr__(self) -> str:
         text = "|".join("".join("+" if s > 0 else "-" for s in layer) for layer in self.pattern)

@@ -86,11 +86,13 @@ class Task:
         unsafe as a whole, and it is defined for every clause.
         """
         norm, box = self.problem.norm, self.problem.box
-        region, _ = A.region(self.ball)
+        ball, region = self.ball, None
         for clause in clauses:
             rows = A.unsafe(clause)
             if bool((norm.prove_halfspace(rows.A, -rows.r - rows.slack, box, rows.growth) >= self.cutoff).any()):
                 continue  # the row alone is beyond U (Appendix C): no program to solve
+            if region is None:
+                region, _ = A.region(ball)
             whole = Polyhedron.stack([rows, region] if within is None else [rows, region, within])
             answer = self.chain.solve(single(whole, norm, box, self.cutoff))
             if answer.lower[0] >= self.cutoff:
