@@ -19,7 +19,7 @@ import numpy as np
 from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
 from layercert.norms import Box, Norm
 from layercert.programs.kernels.dense import axpy, dot, largest, total
-from layercert.programs.kernels.jit import known_to_kernels, njit, njit_sums
+from layercert.programs.kernels.jit import inner, inner_sums, known_to_kernels, njit
 
 known_to_kernels(gamma)
 
@@ -58,7 +58,7 @@ class Margins(NamedTuple):
     eight: float
 
 
-@njit
+@inner
 def margins_of(m: int, n: int) -> Margins:
     return Margins(gamma(m + 4), 1.0 + gamma(2 * n + 64), gamma(4), gamma(8))
 
@@ -180,7 +180,7 @@ def bounds_from(rows: Rows, multipliers: Matrix, equalities: Indices) -> Vector:
     return t
 
 
-@njit
+@inner
 def admissible(given: Vector, e: int, lam: Vector) -> bool:
     """The multipliers with what may not be cut off, scaled (the bound is homogeneous); False when none is left.
 
@@ -218,7 +218,7 @@ def bounds_of(g: Matrix, s: Vector, drift: Vector, down: Vector, up: Vector, p: 
     return t
 
 
-@njit
+@inner
 def bound(g: Vector, s: float, drift: float, rows: Rows, margins: Margins, work: Work) -> float:
     size, room, direction, keep, terms = work
     p = rows.p
@@ -235,7 +235,7 @@ def bound(g: Vector, s: float, drift: float, rows: Rows, margins: Margins, work:
     return t
 
 
-@njit
+@inner
 def towards(g: Vector, down: Vector, up: Vector, size: Vector, room: Vector) -> float:
     """|g| and the room of each coordinate in the direction of -g; returns the largest |g|."""
     for c in range(len(g)):
@@ -244,7 +244,7 @@ def towards(g: Vector, down: Vector, up: Vector, size: Vector, room: Vector) -> 
     return largest(size, len(size))
 
 
-@njit_sums
+@inner_sums
 def fill(size: Vector, room: Vector, direction: Vector, s: float, top: float, p: float, keep: Vector) -> bool:
     """g1 for p > 1: all of |g| where tau*direction < room, what the slope of the norm explains elsewhere.
 
@@ -283,7 +283,7 @@ def fill(size: Vector, room: Vector, direction: Vector, s: float, top: float, p:
     return corner
 
 
-@njit_sums
+@inner_sums
 def threshold(size: Vector, room: Vector, s: float, top: float, keep: Vector) -> bool:
     """g1 for p = 1: |g| cut off at the least level above which the coordinates, filled up, do not reach s.
 
@@ -315,7 +315,7 @@ def threshold(size: Vector, room: Vector, s: float, top: float, keep: Vector) ->
     return corner
 
 
-@njit
+@inner
 def evaluate(
     size: Vector, keep: Vector, room: Vector, s: float, drift: float, p: float, margins: Margins, terms: Vector
 ) -> float:
@@ -336,7 +336,7 @@ def evaluate(
     return gain / length * (1.0 - eight) if length > 0.0 else np.inf
 
 
-@njit
+@inner
 def dual_exponent(p: float) -> float:
     """q with 1/p + 1/q = 1."""
     if p == 1.0:
@@ -344,7 +344,7 @@ def dual_exponent(p: float) -> float:
     return 1.0 if p == np.inf else p / (p - 1.0)
 
 
-@njit
+@inner
 def length_of(v: Vector, q: float, terms: Vector) -> float:
     """||v||_q for v >= 0, scaled by its largest entry so that nothing leaves the range of doubles."""
     top = largest(v, len(v))

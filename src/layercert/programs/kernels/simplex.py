@@ -15,7 +15,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, border, copy, dot, remove, replace_column, replace_row
-from layercert.programs.kernels.jit import njit
+from layercert.programs.kernels.jit import inner, njit
 from layercert.programs.kernels.lp import (
     Basis,
     Lp,
@@ -54,7 +54,7 @@ REFRESH = 40
 PATIENCE = 30
 
 
-@njit
+@inner
 def price(
     lp: Lp, basis: Basis, k: int, e: int, tau: float, length: float, shaken: int, work: Work
 ) -> tuple[int, int, float]:
@@ -92,7 +92,7 @@ def price(
     return row, position, violation
 
 
-@njit
+@inner
 def pivot(
     lp: Lp,
     basis: Basis,
@@ -170,7 +170,7 @@ def pivot(
     return last
 
 
-@njit
+@inner
 def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: Work) -> tuple[int, int]:
     """Dual simplex from the present basis to the optimum with row e an equality; status and k.
 
@@ -222,7 +222,7 @@ def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: Wo
     return FAILED, k
 
 
-@njit
+@inner
 def start_at(lp: Lp, basis: Basis, row: int, work: Work) -> int:
     """p = inf: the optimum of one row alone, tau basic in it; p = 1: the empty basis at w = 0. Returns k."""
     m, n = lp.A.shape
@@ -247,7 +247,7 @@ def start_at(lp: Lp, basis: Basis, row: int, work: Work) -> int:
     return k
 
 
-@njit
+@inner
 def write_point(lp: Lp, basis: Basis, k: int, work: Work, w: Vector) -> None:
     up, down, side = lp.up, lp.down, basis.side
     for a in range(k):  # one refinement: what the inverse left in the active rows
@@ -282,6 +282,9 @@ def solve_family(lp: Lp, faces: Indices, U: float) -> tuple[Indices, Matrix, Mat
         np.empty(2 * n + 1),
         np.empty(2 * n + 1, np.int64),
         np.empty(2 * n + 1, np.int64),
+        np.empty((size, 2 * size)),
+        np.empty(n),
+        np.empty(n),
     )
     statuses = np.full(len(faces), FAILED, np.int64)
     points = np.zeros((len(faces), n))

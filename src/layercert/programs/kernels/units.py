@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector, gamma
-from layercert.programs.kernels.jit import known_to_kernels, njit
+from layercert.programs.kernels.jit import inner, known_to_kernels, njit
 from layercert.programs.kernels.scaled import OPTIMAL, TINY
 
 known_to_kernels(gamma)
@@ -66,7 +66,7 @@ def rooms(down: Vector, up: Vector, n: int, unit: float) -> tuple[Vector, Vector
     return down / unit, up / unit
 
 
-@njit
+@inner
 def in_own_units(statuses: Indices, points: Matrix, multipliers: Matrix, size: Vector, unit: float) -> None:
     """The kernel's answers as the programs state them: a point where it found one, multipliers always."""
     for f in range(len(statuses)):
