@@ -30,6 +30,16 @@ def dot(a: Vector, b: Vector, k: int) -> float:
 
 
 @inner_sums
+def two_dots(a: Vector, b: Vector, c: Vector, k: int) -> tuple[float, float]:
+    """a.b and a.c in one pass over a."""
+    first = second = 0.0
+    for j in range(k):
+        first += a[j] * b[j]
+        second += a[j] * c[j]
+    return first, second
+
+
+@inner_sums
 def total(a: Vector) -> float:
     """The sum of all entries."""
     s = 0.0

@@ -12,8 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
-from layercert.programs.kernels.dense import axpy, copy, dot, invert, largest, replace_column
+from layercert.programs.kernels.dense import axpy, copy, dot, invert, largest, replace_column, two_dots
 from layercert.programs.kernels.jit import inner, njit
+
+
+#: From this share of the coordinates on, what they do to the rows is computed anew instead of one by one.
+MANY = 0.15
 
 
 class Lp(NamedTuple):
@@ -122,11 +126,19 @@ def crossed(side: float, kink: float, slope: float) -> float:
 
 
 @inner
-def turn(lp: Lp, basis: Basis, columns: Indices, count: int, dg: Vector, tau: float) -> None:
+def turn(lp: Lp, basis: Basis, columns: Indices, count: int, dg: Vector, tau: float, work: Work) -> None:
     """Send the listed coordinates (numbered as kinks: c, or n + c for the second kink of p = 1) to their next side."""
     AT, up, down, homogeneous = lp.AT, lp.up, lp.down, lp.homogeneous
     side, held, basic, moving, left = basis.side, basis.held, basis.basic, basis.moving, basis.left
     n = len(side)
+    if homogeneous and len(lp.boxed) > 0 and count > MANY * n:
+        for j in range(count):
+            c = columns[j]
+            if not basic[c]:
+                side[c] = crossed(side[c], 0.0, dg[c])
+                held[c] = (up[c] if side[c] > 0.0 else down[c]) * tau <= 1.0
+        load(lp, basis, work)
+        return
     for j in range(count):
         c = columns[j] if columns[j] < n else columns[j] - n
         if basic[c]:  # the column that leaves: its side is settled later
@@ -171,8 +183,14 @@ def load(lp: Lp, basis: Basis, work: Work) -> None:
         if held[c] and s != 0.0:
             bound[c] = up[c] if s > 0.0 else -down[c]
     for i in range(len(r)):
-        basis.moving[i] = dot(A[i], unit, len(side)) if lp.homogeneous else 0.0
-        basis.left[i] = r[i] - dot(A[i], bound, len(side)) if len(lp.boxed) else r[i]
+        basis.moving[i], basis.left[i] = 0.0, r[i]
+        if lp.homogeneous and len(lp.boxed):
+            basis.moving[i], at_bounds = two_dots(A[i], unit, bound, len(side))
+            basis.left[i] -= at_bounds
+        elif lp.homogeneous:
+            basis.moving[i] = dot(A[i], unit, len(side))
+        elif len(lp.boxed):
+            basis.left[i] -= dot(A[i], bound, len(side))
 
 
 @inner
@@ -206,7 +224,7 @@ def refresh(lp: Lp, basis: Basis, k: int, tau: float, work: Work) -> bool:
         work.order[wrong] = c
         work.dg[c] = g[c]
         wrong += lp.homogeneous & (g[c] * side[c] > noise) & (not basic[c])
-    turn(lp, basis, work.order, wrong, work.dg, tau)
+    turn(lp, basis, work.order, wrong, work.dg, tau, work)
     return True
 
 

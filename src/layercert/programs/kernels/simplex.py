@@ -124,7 +124,7 @@ def pivot(
     for j in range(n if lp.homogeneous else 2 * n):
         order[count] = j
         count += when[j] < t
-    turn(lp, basis, order, count, dg, tau)
+    turn(lp, basis, order, count, dg, tau, work)
     at = 0.0 if lp.homogeneous else (-1.0 if coming < n else 1.0)
     column = coming if coming < n else coming - n
     if leaving >= 0:
