@@ -15,7 +15,6 @@ from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, copy, dot, invert, largest, replace_column, two_dots
 from layercert.programs.kernels.jit import inner, njit
 
-
 #: From this share of the coordinates on, what they do to the rows is computed anew instead of one by one.
 MANY = 0.15
 
