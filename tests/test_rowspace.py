@@ -138,7 +138,7 @@ def test_rows_mean_the_same_in_both_coordinates(kind: Kind, seed: int) -> None:
 @KINDS
 @given(seed=seeds)
 def test_faces_are_as_far_in_both_coordinates(kind: Kind, seed: int) -> None:
-    """The kernel in the row space, the kernel with all inputs, and DAQP: each one's bound is below the others' points."""
+    """The kernel in the row space and with all inputs, and DAQP: each one's bound is below the others' points."""
     problem = wide(kind, seed)
     space, rng = space_of(problem), np.random.default_rng(seed)
     U = float(rng.choice([0.5, 3.0]))
@@ -163,8 +163,11 @@ def test_faces_are_as_far_in_both_coordinates(kind: Kind, seed: int) -> None:
         near = np.isfinite(answers[0].value)
         steps = space.lift(answers[0].steps[near])
         assert np.linalg.norm(steps, axis=1) == pytest.approx(answers[0].value[near], rel=1e-12)
-        for step in steps:
-            assert there.contains(step, 10.0 + float(np.linalg.norm(step)))  # up to a few times the margin
+        for face, step in zip(faces[near], steps, strict=True):
+            residual = there.residual(step)
+            residual[face] = abs(residual[face]) if face >= 0 else residual[face]
+            margin = there.slack + here.slack + (there.growth + here.growth) * float(np.linalg.norm(step))
+            assert (residual <= margin).all()
 
 
 # Searches.
@@ -199,7 +202,7 @@ def test_the_same_search_with_all_inputs(net: str, method: str) -> None:
         assert (task.cells.space is not None) == rotates
         for _ in METHODS[method].search(task):
             pass
-        assert chain.undecided == 0
+        assert chain.undecided == 0 and not chain.fallbacks["kernel-l2"] and not chain.crashes
         runs.append((task.U, task.lower(math.inf), chain.programs))
     assert runs[0][:2] == pytest.approx(runs[1][:2], rel=1e-9)
     assert runs[0][2] == runs[1][2]

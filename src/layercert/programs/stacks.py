@@ -12,6 +12,7 @@ from layercert.programs.program import Solver
 from layercert.programs.solvers.dykstra import Dykstra
 from layercert.programs.solvers.gram import Gram
 from layercert.programs.solvers.highs import Highs
+from layercert.programs.solvers.levels import Levels
 from layercert.programs.solvers.paper import paper_solvers
 from layercert.programs.solvers.smooth import Smooth
 
@@ -21,7 +22,7 @@ PAPER_GAP = 5e-3
 
 def _kernels(norm: Norm) -> list[Solver]:
     """The compiled kernels of programs/kernels/ go here: they are tried before any library."""
-    return kernels(norm)
+    return [*kernels(norm), Levels()] if norm.p in (1.0, float("inf")) else kernels(norm)
 
 
 def _library(norm: Norm) -> list[Solver]:

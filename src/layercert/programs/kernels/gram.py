@@ -58,16 +58,16 @@ class Direction(NamedTuple):
 
 
 @inner
-def gram_row(rows: Rows, i: int) -> Vector:
-    """G_i, computed when it is first needed: a single program touches few of them."""
-    if not rows.known[i]:
-        for j in range(len(rows.r)):
-            if rows.known[j]:
-                rows.G[i, j] = rows.G[j, i]
-            else:
-                rows.G[i, j] = rows.scale[i] * rows.scale[j] * dot(rows.A[i], rows.A[j], rows.A.shape[1])
-        rows.known[i] = True
-    return rows.G[i]
+def know(rows: Rows, i: int) -> None:
+    """Compute G_i when it is first needed: a single program touches few of them."""
+    if rows.known[i]:
+        return
+    for j in range(len(rows.r)):
+        if rows.known[j]:
+            rows.G[i, j] = rows.G[j, i]
+        else:
+            rows.G[i, j] = rows.scale[i] * rows.scale[j] * dot(rows.A[i], rows.A[j], rows.A.shape[1])
+    rows.known[i] = True
 
 
 @inner
@@ -95,7 +95,8 @@ def direction(rows: Rows, active: Active, k: int, i: int, to: Direction) -> floa
     """Fill `to` for the entering row i and return ||v||^2; zero when the row depends on the active ones."""
     K, _, L, _, _ = active
     d, v, dy, again = to
-    Gi = gram_row(rows, i)
+    know(rows, i)
+    Gi = rows.G[i]
     for j in range(k):
         d[j] = Gi[K[j]]
     forward(L, k, d)

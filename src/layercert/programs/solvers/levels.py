@@ -1,0 +1,139 @@
+"""Tilted programs by plain ones, for p = inf and p = 1: min ||w|| + h.w = min over beta of D(beta) + beta.
+
+D(beta) is the distance to the rows and h.w <= beta together, which the compiled kernel answers. D is convex, and the
+multiplier mu of the added row is minus its slope; so every answer is a tangent of D + beta, and where the two tangents
+nearest to the optimum meet is the next beta. Their multipliers, weighted so that mu = 1, are those of the tilted
+program: ||h + A^T lam||_q <= 1 as an average of two such vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layercert.arrays import Vector
+from layercert.geometry import Polyhedron
+from layercert.programs.kernels import SimplexKernel
+from layercert.programs.program import Candidates, Programs
+from layercert.programs.solvers.scaling import at_sight, beyond
+
+#: Relative gap between D + beta and its tangents at which a program is solved.
+CLOSE = 1e-13
+#: Answers of the kernel for one program.
+TRIALS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class _Tangent:
+    """D at one beta: the point, the multipliers with ||g_1||_q = 1, and mu."""
+
+    beta: float
+    value: float  # D + beta
+    w: Vector
+    lam: Vector
+    mu: float
+
+    def at(self, beta: float) -> float:
+        return self.value + (1.0 - self.mu) * (beta - self.beta)
+
+
+class Levels:
+    """The simplex kernel for tilted programs."""
+
+    name = "kernel-tilted"
+
+    def __init__(self) -> None:
+        self._kernel = SimplexKernel()
+
+    def supports(self, programs: Programs) -> bool:
+        return programs.tilt is not None and programs.norm.p in (1.0, math.inf)
+
+    def solve(self, programs: Programs) -> Candidates:
+        answers = Candidates.none(programs)
+        todo = at_sight(programs, answers)
+        if not len(todo):
+            return answers
+        plain = replace(programs, tilt=None, cutoff=math.inf)
+        start = self._kernel.solve(plain.take(todo))
+        line = _Line(self._kernel, programs)
+        for i, w, lam in zip(todo, start.steps, start.multipliers, strict=True):
+            if not np.isfinite(w[0]):
+                answers.multipliers[i] = beyond(programs, lam)
+                continue
+            best, weights = line.solve(int(programs.equalities[i]), w, lam)
+            answers.steps[i], answers.multipliers[i] = best.w, weights
+        return answers
+
+
+class _Line:
+    """The search for beta, with the rows and h in one matrix."""
+
+    def __init__(self, kernel: SimplexKernel, programs: Programs) -> None:
+        assert programs.tilt is not None
+        self._kernel, self._programs, self._h = kernel, programs, programs.tilt
+        rows = programs.rows
+        self._A = np.vstack([rows.A, programs.tilt])
+        self._margins = np.append(rows.slack, 0.0), np.append(rows.growth, 0.0)
+
+    def solve(self, e: int, w: Vector, lam: Vector) -> tuple[_Tangent, Vector]:
+        """The best point found, and multipliers for it."""
+        right = self._tangent(float(self._h @ w), w, np.append(lam, 0.0))  # where h.w <= beta begins to matter
+        left: _Tangent | None = None
+        dead = -math.inf  # there is nothing at or below this beta
+        best = right
+        step = 0.5 * abs(right.beta) + 1e-3 * self._programs.norm.value(w)
+        for _ in range(TRIALS):
+            if left is not None:
+                beta = _meeting(left, right)
+            else:
+                beta = right.beta - step if dead == -math.inf else 0.5 * (dead + right.beta)
+                step *= 4.0
+            if not (dead < beta < right.beta) or (left is not None and not left.beta < beta):
+                break
+            found = self._ask(e, beta)
+            if found is None:
+                if left is not None:
+                    break  # rounding: between two feasible levels there is another
+                dead = beta
+                continue
+            best = min(best, found, key=lambda t: t.value)
+            floor = right.at(beta) if left is None else max(left.at(beta), right.at(beta))
+            closed = left is not None and found.value - floor <= CLOSE * abs(found.value)
+            if closed or self._far(left, right):
+                break
+            if found.mu >= 1.0:
+                left = found
+            else:
+                right = found
+        if left is None:
+            return best, right.lam
+        share = (1.0 - right.mu) / (left.mu - right.mu)
+        return best, share * left.lam + (1.0 - share) * right.lam
+
+    def _far(self, left: _Tangent | None, right: _Tangent) -> bool:
+        """Do the tangents prove the cutoff?"""
+        return left is not None and right.at(_meeting(left, right)) >= self._programs.cutoff * (1.0 + 1e-9)
+
+    def _ask(self, e: int, beta: float) -> _Tangent | None:
+        p = self._programs
+        rows = Polyhedron(self._A, np.append(p.rows.r, beta), *self._margins)
+        answer = self._kernel.solve(Programs(rows, np.array([e]), p.norm, p.box))
+        w = answer.steps[0]
+        return self._tangent(beta, w, answer.multipliers[0]) if np.isfinite(w[0]) else None
+
+    def _tangent(self, beta: float, w: Vector, lam: Vector) -> _Tangent:
+        """p = 1: the kernel's multipliers have ||g_1||_inf = 1. p = inf: g_1 is g where the box does not hold w."""
+        length = self._programs.norm.value(w)
+        if math.isinf(self._programs.norm.p):
+            g = np.abs(lam @ self._A)
+            size = float(g[np.abs(w) >= length * (1.0 - 1e-9)].sum())
+            lam = lam / size if size > 0.0 else np.zeros_like(lam)
+        return _Tangent(beta, length + beta, w, lam[:-1], float(lam[-1]))
+
+
+def _meeting(left: _Tangent, right: _Tangent) -> float:
+    """Where the two tangents cross."""
+    difference = (left.value - (1.0 - left.mu) * left.beta) - (right.value - (1.0 - right.mu) * right.beta)
+    return difference / (left.mu - right.mu)
