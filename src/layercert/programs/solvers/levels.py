@@ -3,7 +3,8 @@
 D(beta) is the distance to the rows and h.w <= beta together, which the compiled kernel answers. D is convex, and the
 multiplier mu of the added row is minus its slope; so every answer is a tangent of D + beta, and where the two tangents
 nearest to the optimum meet is the next beta. Their multipliers, weighted so that mu = 1, are those of the tilted
-program: ||h + A^T lam||_q <= 1 as an average of two such vectors.
+program: ||h + A^T lam||_q <= 1 as an average of two such vectors. Where no point has so small an h.w, the ray that
+proves it takes the place of the tangent on the left.
 """
 
 from __future__ import annotations
@@ -37,6 +38,15 @@ class _Tangent:
 
     def at(self, beta: float) -> float:
         return self.value + (1.0 - self.mu) * (beta - self.beta)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ray:
+    """Multipliers that prove that nothing lies below beta = border: lam.r + mu beta + |g|.room < 0 there."""
+
+    border: float
+    lam: Vector
+    mu: float
 
 
 class Levels:
@@ -81,34 +91,38 @@ class _Line:
         """The best point found, and multipliers for it."""
         right = self._tangent(float(self._h @ w), w, np.append(lam, 0.0))  # where h.w <= beta begins to matter
         left: _Tangent | None = None
-        dead = -math.inf  # there is nothing at or below this beta
+        ray: _Ray | None = None
         best = right
         step = 0.5 * abs(right.beta) + 1e-3 * self._programs.norm.value(w)
         for _ in range(TRIALS):
             if left is not None:
                 beta = _meeting(left, right)
+            elif ray is not None:  # a hair above the border
+                beta = ray.border + CLOSE * max(abs(ray.border), right.beta - ray.border)
             else:
-                beta = right.beta - step if dead == -math.inf else 0.5 * (dead + right.beta)
+                beta = right.beta - step
                 step *= 4.0
-            if not (dead < beta < right.beta) or (left is not None and not left.beta < beta):
+            if not beta < right.beta or (left is not None and not left.beta < beta):
                 break
             found = self._ask(e, beta)
-            if found is None:
-                if left is not None:
-                    break  # rounding: between two feasible levels there is another
-                dead = beta
+            if isinstance(found, _Ray):
+                if left is not None or not found.mu > 0.0 or (ray is not None and not found.border > ray.border):
+                    break  # by rounding only
+                ray = found
                 continue
             best = min(best, found, key=lambda t: t.value)
-            floor = right.at(beta) if left is None else max(left.at(beta), right.at(beta))
-            closed = left is not None and found.value - floor <= CLOSE * abs(found.value)
-            if closed or self._far(left, right):
-                break
+            if left is not None:
+                floor = max(left.at(beta), right.at(beta))
+            else:
+                floor = found.at(ray.border) if ray is not None and found.mu < 1.0 else -math.inf
             if found.mu >= 1.0:
                 left = found
             else:
                 right = found
+            if found.value - floor <= 10.0 * CLOSE * abs(found.value) or self._far(left, right):
+                break
         if left is None:
-            return best, right.lam
+            return best, right.lam if ray is None else right.lam + (1.0 - right.mu) / ray.mu * ray.lam
         share = (1.0 - right.mu) / (left.mu - right.mu)
         return best, share * left.lam + (1.0 - share) * right.lam
 
@@ -116,12 +130,19 @@ class _Line:
         """Do the tangents prove the cutoff?"""
         return left is not None and right.at(_meeting(left, right)) >= self._programs.cutoff * (1.0 + 1e-9)
 
-    def _ask(self, e: int, beta: float) -> _Tangent | None:
+    def _ask(self, e: int, beta: float) -> _Tangent | _Ray:
         p = self._programs
         rows = Polyhedron(self._A, np.append(p.rows.r, beta), *self._margins)
         answer = self._kernel.solve(Programs(rows, np.array([e]), p.norm, p.box))
-        w = answer.steps[0]
-        return self._tangent(beta, w, answer.multipliers[0]) if np.isfinite(w[0]) else None
+        w, lam = answer.steps[0], answer.multipliers[0]
+        if np.isfinite(w[0]):
+            return self._tangent(beta, w, lam)
+        room = 0.0
+        if p.box is not None:
+            g = lam @ self._A
+            room = float(np.abs(g) @ np.nan_to_num(p.box.room(g), posinf=0.0))
+        mu = float(lam[-1])
+        return _Ray(-(float(lam[:-1] @ p.rows.r) + room) / mu if mu > 0.0 else math.inf, lam[:-1], mu)
 
     def _tangent(self, beta: float, w: Vector, lam: Vector) -> _Tangent:
         """p = 1: the kernel's multipliers have ||g_1||_inf = 1. p = inf: g_1 is g where the box does not hold w."""
