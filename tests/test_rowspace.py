@@ -165,7 +165,8 @@ def test_faces_are_as_far_in_both_coordinates(kind: Kind, seed: int) -> None:
         assert np.linalg.norm(steps, axis=1) == pytest.approx(answers[0].value[near], rel=1e-12)
         for face, step in zip(faces[near], steps, strict=True):
             residual = there.residual(step)
-            residual[face] = abs(residual[face]) if face >= 0 else residual[face]
+            if face >= 0:
+                residual[face] = abs(residual[face])
             margin = there.slack + here.slack + (there.growth + here.growth) * float(np.linalg.norm(step))
             assert (residual <= margin).all()
 

@@ -20,7 +20,9 @@ from layercert.programs.kernels import SimplexKernel
 from layercert.programs.program import Candidates, Programs
 from layercert.programs.solvers.scaling import at_sight, beyond
 
-#: Relative gap between D + beta and its tangents at which a program is solved.
+#: Gap between D + beta and its tangents, relative to D, at which a program is solved.
+SOLVED = 1e-11
+#: How far above a border, relative, the kernel finds its points again.
 CLOSE = 1e-13
 #: Answers of the kernel for one program.
 TRIALS = 60
@@ -119,7 +121,7 @@ class _Line:
                 left = found
             else:
                 right = found
-            if found.value - floor <= 10.0 * CLOSE * abs(found.value) or self._far(left, right):
+            if found.value - floor <= SOLVED * (found.value - found.beta) or self._far(left, right):
                 break
         if left is None:
             return best, right.lam if ray is None else right.lam + (1.0 - right.mu) / ray.mu * ray.lam
