@@ -26,6 +26,8 @@ SOLVED = 1e-11
 CLOSE = 1e-13
 #: Answers of the kernel for one program.
 TRIALS = 60
+#: The first of them go where the slope seems to be zero, the others where the tangents meet: D has many small pieces.
+GUESSES = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +89,7 @@ class _Line:
         self._kernel, self._programs, self._h = kernel, programs, programs.tilt
         rows = programs.rows
         self._A = np.vstack([rows.A, programs.tilt])
+        self._enough = programs.cutoff * (1.0 + 1e-9)
         self._margins = np.append(rows.slack, 0.0), np.append(rows.growth, 0.0)
 
     def solve(self, e: int, w: Vector, lam: Vector) -> tuple[_Tangent, Vector]:
@@ -96,9 +99,9 @@ class _Line:
         ray: _Ray | None = None
         best = right
         step = 0.5 * abs(right.beta) + 1e-3 * self._programs.norm.value(w)
-        for _ in range(TRIALS):
+        for trial in range(TRIALS):
             if left is not None:
-                beta = _meeting(left, right)
+                beta = _slope_one(left, right) if trial < GUESSES else _meeting(left, right)
             elif ray is not None:  # a hair above the border
                 beta = ray.border + CLOSE * max(abs(ray.border), right.beta - ray.border)
             else:
@@ -113,24 +116,21 @@ class _Line:
                 ray = found
                 continue
             best = min(best, found, key=lambda t: t.value)
-            if left is not None:
-                floor = max(left.at(beta), right.at(beta))
-            else:
-                floor = found.at(ray.border) if ray is not None and found.mu < 1.0 else -math.inf
             if found.mu >= 1.0:
                 left = found
             else:
                 right = found
-            if found.value - floor <= SOLVED * (found.value - found.beta) or self._far(left, right):
+            floor = -math.inf
+            if left is not None:
+                floor = right.at(_meeting(left, right))
+            elif ray is not None:
+                floor = right.at(ray.border)
+            if best.value - floor <= SOLVED * (best.value - best.beta) or floor >= self._enough:
                 break
         if left is None:
             return best, right.lam if ray is None else right.lam + (1.0 - right.mu) / ray.mu * ray.lam
         share = (1.0 - right.mu) / (left.mu - right.mu)
         return best, share * left.lam + (1.0 - share) * right.lam
-
-    def _far(self, left: _Tangent | None, right: _Tangent) -> bool:
-        """Do the tangents prove the cutoff?"""
-        return left is not None and right.at(_meeting(left, right)) >= self._programs.cutoff * (1.0 + 1e-9)
 
     def _ask(self, e: int, beta: float) -> _Tangent | _Ray:
         p = self._programs
@@ -154,6 +154,11 @@ class _Line:
             size = float(g[np.abs(w) >= length * (1.0 - 1e-9)].sum())
             lam = lam / size if size > 0.0 else np.zeros_like(lam)
         return _Tangent(beta, length + beta, w, lam[:-1], float(lam[-1]))
+
+
+def _slope_one(left: _Tangent, right: _Tangent) -> float:
+    """Where mu would be 1 if it were linear in beta."""
+    return right.beta + (1.0 - right.mu) / (left.mu - right.mu) * (left.beta - right.beta)
 
 
 def _meeting(left: _Tangent, right: _Tangent) -> float:
