@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class LayerMap:
     z: Vector
     slack: Vector
     growth: Vector
+    _near: list[Any] = field(default_factory=lambda: [None, None])
 
     @cached_property
     def reach(self) -> Vector:
@@ -37,6 +39,13 @@ class LayerMap:
         falling = np.where(self.z[:, None] >= 0, self.G, -self.G)
         reach = self.problem.norm.prove_halfspace(falling, np.abs(self.z) - self.slack, self.problem.box, self.growth)
         return np.where(self.G.any(axis=1), reach, np.inf)
+
+    def near(self, U: float) -> Indices:
+        """Neurons whose hyperplane meets the ball; a constant neuron never does."""
+        if self._near[0] != U:  # U changes rarely, and siblings ask alike
+            self._near[:] = U, np.flatnonzero(self.reach < U)
+        found: Indices = self._near[1]
+        return found
 
     def rows(self, signs: Signs, keep: Indices, A: Matrix) -> Vector:
         """The rows s_j z_j >= 0 of the kept neurons as A w <= r (eq. 6); A is written to, r returned."""
@@ -79,6 +88,7 @@ class Cells:
             self._slack.append(2.0 * gamma(operations) * mag)
             growth = 2.0 * gamma(operations) * problem.norm.dual(grow)
             self._growth.append(growth if space is None else growth + (1.0 + gamma(operations)) * moved)
+        self.share = gamma(operations)  # growth of the outputs is at least twice this part of |W^L|..|W^0|
         self.root = Cell(self, None, np.zeros(0, np.int8))
 
     def offset(self, v: Vector) -> Vector:
@@ -173,24 +183,30 @@ class Cell:
                 return True
         return False
 
-    def region(self, U: float) -> tuple[Polyhedron, list[tuple[int, int]]]:
-        """R_A inside the ball of radius U (eq. 6) and the (layer, neuron) of each row.
+    def region(self, U: float, *others: Polyhedron) -> tuple[Polyhedron, list[tuple[int, int]]]:
+        """R_A inside the ball of radius U (eq. 6), intersected with others, and the (layer, neuron) of its own rows.
 
         Rows whose hyperplane does not meet the ball are left out (Appendix C): inside the ball they hold anyway.
         """
-        kept = [(cell, cell.above, np.flatnonzero(cell.may_flip(U))) for cell in self.lineage()]
+        kept = [(cell, cell.above, cell.above.near(U)) for cell in self.lineage()]
         ids = [(cell.level, j) for cell, _, keep in kept for j in keep.tolist()]
-        if not kept:
+        if not kept and not others:
             return Polyhedron.everything(self.cells.inputs), ids
-        A = np.empty((len(ids), self.cells.inputs))  # rows are long: they are written once
+        A = np.empty((len(ids) + sum(map(len, others)), self.cells.inputs))  # rows are long: they are written once
         r: list[Vector] = []
         start = 0
         for cell, above, keep in kept:
             r.append(above.rows(cell.signs, keep, A[start : start + len(keep)]))
             start += len(keep)
-        slack = np.concatenate([above.slack[keep] for _, above, keep in kept])
-        growth = np.concatenate([above.growth[keep] for _, above, keep in kept])
-        return Polyhedron(A, np.concatenate(r), slack, growth), ids
+        for other in others:
+            A[start : start + len(other)] = other.A
+            start += len(other)
+        return Polyhedron(
+            A,
+            np.concatenate([*r, *(other.r for other in others)]),
+            np.concatenate([*(above.slack[keep] for _, above, keep in kept), *(other.slack for other in others)]),
+            np.concatenate([*(above.growth[keep] for _, above, keep in kept), *(other.growth for other in others)]),
+        ), ids
 
     def unsafe(self, clause: Clause) -> Polyhedron:
         """The rows C f(x + w) <= d of one clause on this full region, as in problem (7)."""
@@ -199,9 +215,10 @@ class Cell:
         extra = 1.0 + gamma(4 * len(f.z))
         # the combination of outputs adds roundings of its own
         own = gamma(4 * len(f.z)) * (size @ np.abs(f.z) + np.abs(clause.d))
-        grown = gamma(4 * len(f.z)) * (size @ self.cells.problem.norm.dual(f.G))
+        growth = size @ f.growth
+        grown = gamma(4 * len(f.z)) / self.cells.share * growth  # no row of G is longer than its growth / share
         return Polyhedron(
-            clause.C @ f.G, clause.d - clause.C @ f.z, size @ f.slack * extra + own, size @ f.growth * extra + grown
+            clause.C @ f.G, clause.d - clause.C @ f.z, size @ f.slack * extra + own, growth * extra + grown
         )
 
     def flip(self, layer: int, neuron: int) -> Cell:

@@ -85,15 +85,15 @@ class Task:
         The clause is an inequality here, C f <= d: the same value as the paper's f_y = f_j whenever the region is not
         unsafe as a whole, and it is defined for every clause.
         """
+        from layercert.programs.kernels.proof import bound_in_box
+
         norm, box = self.problem.norm, self.problem.box
-        ball, region = self.ball, None
         for clause in clauses:
             rows = A.unsafe(clause)
-            if bool((norm.prove_halfspace(rows.A, -rows.r - rows.slack, box, rows.growth) >= self.cutoff).any()):
-                continue  # the row alone is beyond U (Appendix C): no program to solve
-            if region is None:
-                region, _ = A.region(ball)
-            whole = Polyhedron.stack([rows, region] if within is None else [rows, region, within])
+            alone = bound_in_box(norm, box, rows.A, -rows.r - rows.slack, rows.growth)
+            if max(alone.tolist(), default=0.0) >= self.cutoff:
+                continue  # a row alone is beyond U (Appendix C): no program to solve
+            whole, _ = A.region(self.ball, rows) if within is None else A.region(self.ball, rows, within)
             answer = self.chain.solve(single(whole, norm, box, self.cutoff))
             if answer.lower[0] >= self.cutoff:
                 continue
@@ -113,7 +113,9 @@ class Task:
         """Book what the answers are worth: open gaps, and programs that nobody could decide."""
         near = answers.lower < self.cutoff
         # a point with a small gap costs that gap everywhere, a large gap or no point caps the bound right here
-        usable = near & (answers.decided | gap_closed(answers.lower, answers.value, SLIP))
+        usable = near
+        if not answers.decided.all():
+            usable = near & (answers.decided | gap_closed(answers.lower, answers.value, SLIP))
         if usable.any():
             self.slip = max(self.slip, float((answers.value[usable] - answers.lower[usable]).max()))
         lost = near & ~usable

@@ -23,6 +23,9 @@ from layercert.programs.kernels.jit import inner, inner_sums, known_to_kernels, 
 
 known_to_kernels(gamma)
 
+#: The rooms of a box that is not there.
+NO_BOX = np.empty(0)
+
 
 class Rows(NamedTuple):
     """Rows with their margins, and the box as room below and above."""
@@ -199,9 +202,10 @@ def admissible(given: Vector, e: int, lam: Vector) -> bool:
     return True
 
 
-def bound_in_box(norm: Norm, box: Box, g: Matrix, s: Vector, drift: Vector) -> Vector:
+def bound_in_box(norm: Norm, box: Box | None, g: Matrix, s: Vector, drift: Vector) -> Vector:
     """Proved lower bounds of the distance from x to {x + w : g.w - drift*||w|| <= -s} in the box, a row of g each."""
-    bounds: Vector = bounds_of(np.ascontiguousarray(g), s, drift, -box.lo, box.hi, norm.p)
+    down, up = (NO_BOX, NO_BOX) if box is None else (-box.lo, box.hi)
+    bounds: Vector = bounds_of(np.ascontiguousarray(g), s, drift, down, up, norm.p)
     return bounds
 
 
