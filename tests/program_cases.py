@@ -21,6 +21,7 @@ from layercert.programs.program import GAP, Programs, Solver
 from layercert.programs.solvers.dykstra import Dykstra
 from layercert.programs.solvers.gram import Gram
 from layercert.programs.solvers.highs import Highs
+from layercert.programs.solvers.levels import Levels
 from layercert.programs.solvers.paper import ECOS, OSQP, SCS
 from layercert.programs.solvers.smooth import Smooth
 from layercert.programs.stacks import PAPER_GAP
@@ -47,6 +48,7 @@ SOLVERS: list[UnderTest] = [
     UnderTest(Gram()),
     UnderTest(Smooth()),
     UnderTest(Dykstra()),
+    UnderTest(Levels(), norms=(1.0, math.inf)),
     UnderTest(ECOS, gap=PAPER_GAP, coarse=True),
     UnderTest(OSQP, norms=(2.0,), gap=PAPER_GAP, coarse=True),  # off by percents on linear programs
     UnderTest(SCS, norms=(1.0, 2.0, math.inf), gap=PAPER_GAP, coarse=True),

@@ -160,7 +160,7 @@ def _settle_on_its_piece(progress: Progress) -> None:
         return
     length = progress.problem.norm.value(progress.unsettled)
     task = Task(progress.problem, progress.chain, length * (1.0 + EXACT))
-    for event in task.decision(task.cells.full(progress.unsettled), progress.problem.clauses):
+    for event in task.decision(task.cells.full(task.cells.coordinates(progress.unsettled)), progress.problem.clauses):
         if isinstance(event, Improve):
             progress.offer(event.step, event.clause)
 

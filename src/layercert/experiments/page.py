@@ -24,9 +24,9 @@ INTRO = (
 CAUTION = (
     "Seconds are CPU seconds of one process on the machine named below (the clock's seconds when the machine is idle); "
     "the time limit is by the clock. They depend on the solvers. With our own stack the programs of GeoCert-Lip, whose "
-    "objective is not a plain distance, are solved by libraries and not by the compiled kernels that serve all other "
-    "methods, so its seconds are not comparable with theirs. Programs are compared on the inputs that both methods "
-    "finished, seconds on all inputs, an unfinished one counting with the limit."
+    "objective is not a plain distance, take a library (l_2) or about ten programs of the compiled kernel that answers "
+    "those of all other methods (l_inf), so its seconds are not comparable with theirs. Programs are compared on the "
+    "inputs that both methods finished, seconds on all inputs, an unfinished one counting with the limit."
 )
 
 

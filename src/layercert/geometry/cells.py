@@ -9,69 +9,101 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from layercert.arrays import TINY, Indices, Mask, Matrix, Signs, Vector, gamma
 from layercert.geometry.polyhedron import Polyhedron
+from layercert.geometry.rowspace import RowSpace
 from layercert.problem import Clause, Problem
 
 
 @dataclass(frozen=True, eq=False)
 class LayerMap:
-    """z(x + w) = G w + z for one layer, with rounding margins and the distance from x to each hyperplane."""
+    """z(x + w) = G w + z for one layer, with rounding margins."""
 
+    problem: Problem
     G: Matrix
     z: Vector
     slack: Vector
     growth: Vector
-    reach: Vector  # proved lower bound of the distance from x to {z_j = 0}; inf for a constant neuron
+    _near: list[Any] = field(default_factory=lambda: [None, None])
 
-    def rows(self, signs: Signs, keep: Indices) -> Polyhedron:
-        """The rows s_j z_j >= 0 of the kept neurons as A w <= r (eq. 6)."""
+    @cached_property
+    def reach(self) -> Vector:
+        """Proved lower bounds of the distance from x to each {z_j = 0}; inf for a constant neuron."""
+        # the hyperplane lies where the function falls to zero: towards -G from z > 0, towards +G from z < 0
+        falling = np.where(self.z[:, None] >= 0, self.G, -self.G)
+        reach = self.problem.norm.prove_halfspace(falling, np.abs(self.z) - self.slack, self.problem.box, self.growth)
+        return np.where(self.G.any(axis=1), reach, np.inf)
+
+    def near(self, U: float) -> Indices:
+        """Neurons whose hyperplane meets the ball; a constant neuron never does."""
+        if self._near[0] != U:  # U changes rarely, and siblings ask alike
+            self._near[:] = U, np.flatnonzero(self.reach < U)
+        found: Indices = self._near[1]
+        return found
+
+    def rows(self, signs: Signs, keep: Indices, A: Matrix) -> Vector:
+        """The rows s_j z_j >= 0 of the kept neurons as A w <= r (eq. 6); A is written to, r returned."""
         s = signs[keep].astype(np.float64)
-        return Polyhedron(-s[:, None] * self.G[keep], s * self.z[keep], self.slack[keep], self.growth[keep])
+        np.multiply(self.G[keep], -s[:, None], out=A)
+        return s * self.z[keep]
 
 
-def row_margins(problem: Problem) -> tuple[list[Vector], list[Vector]]:
-    """Slack and growth of the rows of every layer, the output's last: valid for every pattern (see `Cells`)."""
+def row_margins(problem: Problem, space: RowSpace | None = None) -> tuple[list[Vector], list[Vector], float]:
+    """Slack and growth of the rows of every layer, the output's last (see `Cells`), and the relative part of growth."""
     mag = np.abs(problem.x)
-    grow: Matrix | None = None
+    grow = np.abs(problem.network.weights[0] if space is None else space.rows)
+    moved = np.zeros(0) if space is None else space.error
     operations = 8
     slack, growth = [], []
-    for W, b in zip(problem.network.weights, problem.network.biases, strict=True):
+    for i, (W, b) in enumerate(zip(problem.network.weights, problem.network.biases, strict=True)):
         operations += W.shape[1] + 4
         size = np.abs(W)
         mag = size @ mag + np.abs(b)
-        grow = size if grow is None else size @ grow
+        if i > 0:
+            grow = size @ grow
+            moved = moved if space is None else size @ moved
         # twice the bound: once for the composition, once for evaluating a row at a point
         slack.append(2.0 * gamma(operations) * mag + TINY)
-        growth.append(2.0 * gamma(operations) * problem.norm.dual(grow))
-    return slack, growth
+        own = 2.0 * gamma(operations) * problem.norm.dual(grow)
+        growth.append(own if space is None else own + (1.0 + gamma(operations)) * moved)
+    return slack, growth, gamma(operations)
 
 
 class Cells:
     """The hierarchy of one problem: makes cells, and knows the rounding error of every layer.
 
     |computed - true| <= gamma * (mag + grow.|w|) where mag and grow push |x| and |w| through the absolute weights: the
-    same bound for every pattern, since a pattern only removes terms.
+    same bound for every pattern, since a pattern only removes terms. With a row space all offsets are coordinates in
+    it, and its own error is pushed through the absolute weights like the rest.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, space: RowSpace | None = None) -> None:
         self.problem = problem
         self.network = problem.network
-        self._slack, self._growth = row_margins(problem)
+        self.space = space
+        self.first_rows: Matrix = self.network.weights[0] if space is None else space.rows
+        #: Dimensions of the offsets from x.
+        self.inputs: int = self.first_rows.shape[1]
+        # growth of the outputs is at least twice `share` of |W^L|..|W^0|
+        self._slack, self._growth, self.share = row_margins(problem, space)
         self.root = Cell(self, None, np.zeros(0, np.int8))
 
+    def offset(self, v: Vector) -> Vector:
+        """The offset in R^n of a point of the hierarchy."""
+        return v if self.space is None else self.space.lift(v)
+
+    def coordinates(self, w: Vector) -> Vector:
+        """The point of the hierarchy for an offset in R^n."""
+        return w if self.space is None else self.space.coordinates(w)
+
     def layer_map(self, layer: int, G: Matrix, z: Vector) -> LayerMap:
-        norm, box = self.problem.norm, self.problem.box
-        slack, growth = self._slack[layer], self._growth[layer]
-        moving = G.any(axis=1)
-        # the hyperplane lies where the function falls to zero: towards -G from z > 0, towards +G from z < 0
-        falling = np.where(z[:, None] >= 0, G, -G)
-        reach = norm.prove_halfspace(falling, np.abs(z) - slack, box, growth)
-        return LayerMap(G, z, slack, growth, np.where(moving, reach, np.inf))
+        return LayerMap(self.problem, G, z, self._slack[layer], self._growth[layer])
 
     def of(self, signs: Sequence[Signs]) -> Cell:
         """The cell of a pattern given layer by layer."""
@@ -121,7 +153,7 @@ class Cell:
             network, x = self.cells.network, self.cells.problem.x
             W, b = network.weights[self.level], network.biases[self.level]
             if self.parent is None:
-                G, z = np.asarray(W), W @ x + b
+                G, z = self.cells.first_rows, W @ x + b
             else:
                 above = self.parent.below
                 on = self.signs > 0
@@ -129,6 +161,12 @@ class Cell:
                 G, z = active @ above.G[on], active @ above.z[on] + b
             self._below = self.cells.layer_map(self.level, G, z)
         return self._below
+
+    @property
+    def above(self) -> LayerMap:
+        """The map of the cell's own layer, whose signs it holds."""
+        assert self.parent is not None
+        return self.parent.below
 
     def lineage(self) -> list[Cell]:
         """The cells from layer 1 down to this one."""
@@ -142,29 +180,36 @@ class Cell:
     def beyond(self, U: float) -> bool:
         """Proved farther than U at sight: x is on the wrong side of a hyperplane that does not meet the ball."""
         for cell in self.lineage():
-            assert cell.parent is not None
-            above = cell.parent.below
+            above = cell.above
             wrong = cell.signs * above.z < -above.slack
             if bool((wrong & (above.reach >= U)).any()):
                 return True
         return False
 
-    def region(self, U: float) -> tuple[Polyhedron, list[tuple[int, int]]]:
-        """R_A inside the ball of radius U (eq. 6) and the (layer, neuron) of each row.
+    def region(self, U: float, *others: Polyhedron) -> tuple[Polyhedron, list[tuple[int, int]]]:
+        """R_A inside the ball of radius U (eq. 6), intersected with others, and the (layer, neuron) of its own rows.
 
         Rows whose hyperplane does not meet the ball are left out (Appendix C): inside the ball they hold anyway.
         """
-        parts: list[Polyhedron] = []
-        ids: list[tuple[int, int]] = []
-        for cell in self.lineage():
-            assert cell.parent is not None
-            above = cell.parent.below
-            keep = np.flatnonzero(above.reach < U)
-            parts.append(above.rows(cell.signs, keep))
-            ids.extend((cell.level, int(j)) for j in keep)
-        if not parts:
-            return Polyhedron.everything(self.cells.network.inputs), ids
-        return Polyhedron.stack(parts), ids
+        kept = [(cell, cell.above, cell.above.near(U)) for cell in self.lineage()]
+        ids = [(cell.level, j) for cell, _, keep in kept for j in keep.tolist()]
+        if not kept and not others:
+            return Polyhedron.everything(self.cells.inputs), ids
+        A = np.empty((len(ids) + sum(map(len, others)), self.cells.inputs))  # rows are long: they are written once
+        r: list[Vector] = []
+        start = 0
+        for cell, above, keep in kept:
+            r.append(above.rows(cell.signs, keep, A[start : start + len(keep)]))
+            start += len(keep)
+        for other in others:
+            A[start : start + len(other)] = other.A
+            start += len(other)
+        return Polyhedron(
+            A,
+            np.concatenate([*r, *(other.r for other in others)]),
+            np.concatenate([*(above.slack[keep] for _, above, keep in kept), *(other.slack for other in others)]),
+            np.concatenate([*(above.growth[keep] for _, above, keep in kept), *(other.growth for other in others)]),
+        ), ids
 
     def unsafe(self, clause: Clause) -> Polyhedron:
         """The rows C f(x + w) <= d of one clause on this full region, as in problem (7)."""
@@ -173,9 +218,10 @@ class Cell:
         extra = 1.0 + gamma(4 * len(f.z))
         # the combination of outputs adds roundings of its own
         own = gamma(4 * len(f.z)) * (size @ np.abs(f.z) + np.abs(clause.d))
-        grown = gamma(4 * len(f.z)) * (size @ self.cells.problem.norm.dual(f.G))
+        growth = size @ f.growth
+        grown = gamma(4 * len(f.z)) / self.cells.share * growth  # no row of G is longer than its growth / share
         return Polyhedron(
-            clause.C @ f.G, clause.d - clause.C @ f.z, size @ f.slack * extra + own, size @ f.growth * extra + grown
+            clause.C @ f.G, clause.d - clause.C @ f.z, size @ f.slack * extra + own, growth * extra + grown
         )
 
     def flip(self, layer: int, neuron: int) -> Cell:
@@ -199,8 +245,7 @@ class Cell:
 
     def may_flip(self, U: float) -> Mask:
         """Neurons of the cell's own layer whose hyperplane meets the ball; a constant neuron never flips."""
-        assert self.parent is not None
-        return self.parent.below.reach < U
+        return self.above.reach < U
 
     def __repr__(self) -> str:
         text = "|".join("".join("+" if s > 0 else "-" for s in layer) for layer in self.pattern)

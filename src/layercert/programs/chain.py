@@ -13,9 +13,10 @@ from layercert.programs.program import GAP, Programs, Solutions, Solver, check, 
 class SolverChain:
     """Answers distance programs with proofs. `programs` counts questions, not the solvers' attempts at them."""
 
-    def __init__(self, solvers: Sequence[Solver], gap: float = GAP) -> None:
+    def __init__(self, solvers: Sequence[Solver], gap: float = GAP, rotates: bool = True) -> None:
         self.solvers = tuple(solvers)
         self.gap = gap
+        self.rotates = rotates  # may programs be stated in the row space of the first layer?
         self.programs = 0
         self.rows = 0  # constraints over all programs, to compare sizes (Theorem 4.2)
         self.solved_by: Counter[str] = Counter()
@@ -27,12 +28,12 @@ class SolverChain:
         """Checked answers for the whole family; `decided` is False where every solver failed."""
         self.programs += len(programs)
         self.rows += len(programs) * len(programs.rows)
-        answers = Solutions.empty(programs)
+        answers: Solutions | None = None
         todo = np.arange(len(programs))
         for solver in self.solvers:
             if not len(todo):
                 break
-            part = programs.take(todo)
+            part = programs if answers is None else programs.take(todo)
             if not solver.supports(part):
                 continue
             try:
@@ -42,15 +43,18 @@ class SolverChain:
                 self.fallbacks[solver.name] += len(part)
                 continue
             found = check(part, claims, self.gap)
-            answers = answers.merge(todo, found)
-            # bounds from different solvers may close the gap together
-            answers.decided[todo] |= gap_closed(answers.lower[todo], answers.value[todo], self.gap)
+            if answers is None:
+                answers = found
+            else:
+                answers = answers.merge(todo, found)
+                # bounds from different solvers may close the gap together
+                answers.decided[todo] |= gap_closed(answers.lower[todo], answers.value[todo], self.gap)
             left = todo[~answers.decided[todo]]
             self.solved_by[solver.name] += len(todo) - len(left)
             self.fallbacks[solver.name] += len(left)
             todo = left
         self.undecided += len(todo)
-        return answers
+        return Solutions.empty(programs) if answers is None else answers
 
     def count(self, programs: int, rows: int) -> None:
         """Book programs that were answered by `recheck` and are questions of their own after all."""

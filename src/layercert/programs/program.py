@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property, lru_cache
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,13 @@ from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
 from layercert.geometry import Polyhedron
 from layercert.norms import Box, Norm
 
-if TYPE_CHECKING:
-    from layercert.programs.kernels import proof
-
 #: Relative gap between a point and its proved bound below which a program counts as solved.
 GAP = 1e-9
+
+
+Arrays = tuple[Matrix, Vector, Vector, Vector, Vector, Vector, Vector, float]
+
+_ENDLESS = np.empty(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,14 @@ class Programs:
 
     def __len__(self) -> int:
         return len(self.equalities)
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """A, r, slack, growth, ||A_i||_q, rooms down and up (empty without a box), p: as compiled code takes them."""
+        rows, box = self.rows, self.box
+        down, up = (_ENDLESS, _ENDLESS) if box is None else (-box.lo, box.hi)
+        A = np.ascontiguousarray(rows.A)
+        return A, rows.r, rows.slack, rows.growth, row_sizes(rows, self.norm), down, up, self.norm.p
 
     def take(self, index: Indices) -> Programs:
         return Programs(self.rows, self.equalities[index], self.norm, self.box, self.cutoff, self.tilt)
@@ -108,6 +118,14 @@ class Solutions:
 
 def check(programs: Programs, candidates: Candidates, gap: float = GAP) -> Solutions:
     """Prove and verify a solver's claims: its point against the rows, its multipliers by the duality bound."""
+    if programs.tilt is None:  # in one compiled pass, where nothing is left to do by hand
+        from layercert.programs.kernels import proof
+
+        steps, lam = np.array(candidates.steps, order="C"), np.ascontiguousarray(candidates.multipliers)
+        e, cutoff = programs.equalities, programs.cutoff
+        lower, value, decided, clean = proof.check_rows(*programs.arrays, e, lam, steps, cutoff, gap)
+        if clean:
+            return Solutions(steps, candidates.multipliers, lower, value, decided)
     lower = prove(programs, candidates.multipliers)
     steps, value = verify(programs, candidates.steps)
     # a tilted value is a difference of two lengths: the gap is relative to these
@@ -137,9 +155,7 @@ def prove(programs: Programs, multipliers: Matrix) -> Vector:
     if programs.tilt is None:
         from layercert.programs.kernels import proof
 
-        m, n = programs.rows.A.shape
-        lam = np.ascontiguousarray(multipliers)
-        return proof.prove_rows(_compiled(programs), lam, programs.equalities, proof.Margins.of(m, n))
+        return proof.prove_rows(*programs.arrays, programs.equalities, np.ascontiguousarray(multipliers))
     rows, norm = programs.rows, programs.norm
     lam = _admissible(programs, multipliers)
     size = np.abs(lam)
@@ -152,12 +168,9 @@ def prove(programs: Programs, multipliers: Matrix) -> Vector:
 @lru_cache(maxsize=4)
 def row_sizes(rows: Polyhedron, norm: Norm) -> Vector:
     """||A_i||_q of each row; a region's faces are asked for, solved and proved with the same rows."""
-    if norm.p == 2.0:  # in one pass, where no square leaves the range of doubles
-        square = np.einsum("ij,ij->i", rows.A, rows.A)
-        lost = (square < 1e-200) | ~(square < 1e200)
-        if not rows.A[lost].any():
-            return np.asarray(np.sqrt(square))
-    return norm.dual(rows.A)
+    from layercert.programs.kernels import proof
+
+    return proof.sizes_of(np.ascontiguousarray(rows.A), norm.p)
 
 
 def _nominal(programs: Programs, multipliers: Matrix) -> Vector:
@@ -197,28 +210,20 @@ def verify(programs: Programs, steps: Matrix) -> tuple[Matrix, Vector]:
     """The points that satisfy all rows up to their rounding margin (after a small correction), and their values."""
     from layercert.programs.kernels import proof
 
-    rows, e = _compiled(programs), programs.equalities
+    e = programs.equalities
     w = np.array(steps, order="C")
-    ok, values = proof.verify_rows(rows, w, e)
+    ok, values = proof.verify_rows(*programs.arrays, e, w)
     for _ in range(3):  # a solver's tolerance is coarser than ours: move the point onto the rows it misses
         todo = np.flatnonzero(~ok & np.isfinite(values))
         if not len(todo) or not len(programs.rows):
             break
         moved = np.array([_onto_rows(programs, int(e[i]), w[i]) for i in todo])
-        ok[todo], values[todo] = proof.verify_rows(rows, moved, e[todo])
+        ok[todo], values[todo] = proof.verify_rows(*programs.arrays, e[todo], moved)
         w[todo] = moved
     w[~ok], values[~ok] = np.nan, math.inf
     if programs.tilt is not None:
         values[ok] += w[ok] @ programs.tilt
     return w, values
-
-
-def _compiled(programs: Programs) -> proof.Rows:
-    """The rows and the box as the compiled check takes them."""
-    from layercert.programs.kernels import proof
-
-    rows, norm = programs.rows, programs.norm
-    return proof.Rows.of(rows, row_sizes(rows, norm), norm, programs.box)
 
 
 def _onto_rows(programs: Programs, equality: int, w: Vector) -> Vector:

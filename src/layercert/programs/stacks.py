@@ -12,6 +12,7 @@ from layercert.programs.program import Solver
 from layercert.programs.solvers.dykstra import Dykstra
 from layercert.programs.solvers.gram import Gram
 from layercert.programs.solvers.highs import Highs
+from layercert.programs.solvers.levels import Levels
 from layercert.programs.solvers.paper import paper_solvers
 from layercert.programs.solvers.smooth import Smooth
 
@@ -21,7 +22,7 @@ PAPER_GAP = 5e-3
 
 def _kernels(norm: Norm) -> list[Solver]:
     """The compiled kernels of programs/kernels/ go here: they are tried before any library."""
-    return kernels(norm)
+    return [*kernels(norm), Levels()] if norm.p in (1.0, float("inf")) else kernels(norm)
 
 
 def _library(norm: Norm) -> list[Solver]:
@@ -41,8 +42,8 @@ def _only_library(norm: Norm) -> SolverChain:
 
 
 def _paper(norm: Norm) -> SolverChain:
-    """ECOS, then OSQP, then SCS, in the paper's settings."""
-    return SolverChain(paper_solvers(), PAPER_GAP)
+    """ECOS, then OSQP, then SCS, in the paper's settings and on the paper's programs: all inputs are variables."""
+    return SolverChain(paper_solvers(), PAPER_GAP, rotates=False)
 
 
 STACKS: dict[str, Callable[[Norm], SolverChain]] = {

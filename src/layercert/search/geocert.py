@@ -36,7 +36,7 @@ def geocert(task: Task, priority_of: PriorityOf) -> Iterator[Event]:
     priority = priority_of(task)
     store = CellStore(task.cells)
     clauses = task.problem.clauses
-    Ax = task.cells.full(np.zeros(task.cells.network.inputs))  # 2
+    Ax = task.cells.full(np.zeros(task.cells.inputs))  # 2
     Q: PriorityQueue[Cell] = PriorityQueue()  # 3
     Q.push(0.0, Ax)  # 4
     S: set[bytes] = set()  # 5

@@ -68,13 +68,14 @@ def queue_siblings(
     """Lines 16-20: the distance to Face(A, A') inside M for each neighbouring sibling A' not yet seen."""
     if A.parent is None:
         return  # a network without hidden layers has one region
-    region, ids = A.region(task.ball)
-    own = [i for i, (layer, _) in enumerate(ids) if layer == A.level]
-    siblings = [(i, A.flip(*ids[i])) for i in own]
+    neurons = A.above.near(task.ball).tolist()
+    siblings = [(i, A.flip(A.level, j)) for i, j in enumerate(neurons)]
     siblings = [(i, B) for i, B in siblings if B not in S]  # 16
     if not siblings:
         return
-    answers = task.faces(region & goal.M, np.array([i for i, _ in siblings], dtype=np.intp))  # 17-18
+    rows, ids = A.region(task.ball, goal.M)
+    own = len(ids) - len(neurons)  # where the rows of A's own layer begin: no layer's come after them
+    answers = task.faces(rows, np.array([own + i for i, _ in siblings], dtype=np.intp))  # 17-18
     for (_, B), d, step in zip(siblings, answers.lower, answers.steps, strict=True):
         if d < task.cutoff:
             # Mark B when it is queued: by Prop. B.1 any nearer neighbour gives the same distance.

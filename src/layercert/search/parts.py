@@ -27,7 +27,7 @@ class Goal:
 
 def no_restriction(task: Task) -> list[Goal]:
     """M is the whole space: one goal for all clauses, starting at x."""
-    n = task.cells.network.inputs
+    n = task.cells.inputs
     return [Goal(0, task.problem.clauses, Polyhedron.everything(n), 0.0, np.zeros(n))]
 
 
@@ -49,7 +49,7 @@ def warm_start(task: Task, M: Polyhedron) -> tuple[float, Vector] | None:
     """The point of M nearest to x: closed form for one halfspace; None when it is beyond U."""
     norm, box = task.problem.norm, task.problem.box
     if not len(M):
-        return 0.0, np.zeros(task.cells.network.inputs)
+        return 0.0, np.zeros(task.cells.inputs)
     if len(M) > 1:
         return task.nearest(M)
     lower = float(norm.prove_halfspace(M.A, -M.r - M.slack, box, M.growth)[0])

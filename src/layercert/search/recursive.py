@@ -29,7 +29,7 @@ def layercert_recursive(task: Task, contains_db: ContainsDB, restrict: Restrict)
     """As the LayerCert framework, one goal a clause, with M recomputed for every pattern that is entered."""
     Q: PriorityQueue[tuple[Cell, Vector, Goal]] = PriorityQueue()  # 3
     seen: dict[int, SeenEarly] = {}  # 5
-    everywhere = Polyhedron.everything(task.cells.network.inputs)
+    everywhere = Polyhedron.everything(task.cells.inputs)
     for number, clause in enumerate(task.problem.clauses):
         found = restrict(task, task.cells.root, clause, everywhere)  # 2
         if found is not None:

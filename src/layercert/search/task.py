@@ -20,6 +20,7 @@ import numpy as np
 from layercert.arrays import Indices, Vector
 from layercert.attack import attack
 from layercert.geometry import Cell, Cells, Polyhedron
+from layercert.geometry.rowspace import row_space
 from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
 from layercert.programs.program import Programs, Solutions, gap_closed, single
@@ -48,8 +49,8 @@ class Task:
 
     @cached_property
     def cells(self) -> Cells:
-        """The hierarchy of patterns; needs dense layers."""
-        return Cells(self.problem)
+        """The hierarchy of patterns, in the row space of the first layer where that is smaller; needs dense layers."""
+        return Cells(self.problem, row_space(self.problem) if self.chain.rotates else None)
 
     @property
     def cutoff(self) -> float:
@@ -93,13 +94,15 @@ class Task:
         The clause is an inequality here, C f <= d: the same value as the paper's f_y = f_j whenever the region is not
         unsafe as a whole, and it is defined for every clause.
         """
+        from layercert.programs.kernels.proof import bound_in_box
+
         norm, box = self.problem.norm, self.problem.box
-        region, _ = A.region(self.ball)
         for clause in clauses:
             rows = A.unsafe(clause)
-            if bool((norm.prove_halfspace(rows.A, -rows.r - rows.slack, box, rows.growth) >= self.cutoff).any()):
-                continue  # the row alone is beyond U (Appendix C): no program to solve
-            whole = Polyhedron.stack([rows, region] if within is None else [rows, region, within])
+            alone = bound_in_box(norm, box, rows.A, -rows.r - rows.slack, rows.growth)
+            if max(alone.tolist(), default=0.0) >= self.cutoff:
+                continue  # a row alone is beyond U (Appendix C): no program to solve
+            whole, _ = A.region(self.ball, rows) if within is None else A.region(self.ball, rows, within)
             answer = self.chain.solve(single(whole, norm, box, self.cutoff))
             if answer.lower[0] >= self.cutoff:
                 continue
@@ -108,7 +111,7 @@ class Task:
             if answer.value[0] < self.U:
                 self.U = float(answer.value[0])
                 self.floor = min(self.floor, float(answer.lower[0]))
-                yield Improve(answer.steps[0], self.U, clause)
+                yield Improve(self.cells.offset(answer.steps[0]), self.U, clause)
 
     def faces(self, rows: Polyhedron, which: Indices) -> Solutions:
         """Problem (9) for several faces of one region: the rows `which`, one at a time, turned into equalities."""
@@ -119,7 +122,9 @@ class Task:
         """Book what the answers are worth: open gaps, and programs that nobody could decide."""
         near = answers.lower < self.cutoff
         # a point with a small gap costs that gap everywhere, a large gap or no point caps the bound right here
-        usable = near & (answers.decided | gap_closed(answers.lower, answers.value, SLIP))
+        usable = near
+        if not answers.decided.all():
+            usable = near & (answers.decided | gap_closed(answers.lower, answers.value, SLIP))
         if usable.any():
             self.slip = max(self.slip, float((answers.value[usable] - answers.lower[usable]).max()))
         lost = near & ~usable

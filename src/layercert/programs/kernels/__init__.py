@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from layercert.arrays import Indices, Matrix
+from layercert.arrays import Matrix
 from layercert.norms import Norm
-from layercert.programs.kernels.scaled import OPTIMAL, Scaled, rays_of_zero_rows
-from layercert.programs.program import Candidates, Programs, Solver
+from layercert.programs.kernels.scaled import TINY, with_zero_rows, without_zero_rows
+from layercert.programs.program import Candidates, Programs, Solver, row_sizes
 
 __all__ = ["GramKernel", "KernelSolver", "SimplexKernel", "SmoothKernel", "kernels"]
 
-Answers = tuple[Indices, Matrix, Matrix]  # statuses, points, multipliers
+Answers = tuple[Matrix, Matrix]  # points (NaN for none), multipliers
+
+#: From this many products on a whole Gram matrix is left to BLAS.
+LARGE = 100_000
+NO_MATRIX = np.empty((0, 0))
 
 
 class KernelSolver(ABC):
@@ -27,6 +31,7 @@ class KernelSolver(ABC):
 
     def __init__(self, announce: Callable[[str], None] | None = None) -> None:
         self._announce = announce
+        self._compiled: Any = None
 
     @abstractmethod
     def supports(self, programs: Programs) -> bool: ...
@@ -35,26 +40,24 @@ class KernelSolver(ABC):
     def _entry(self) -> Any:
         """The compiled function that solves a family."""
 
-    @abstractmethod
-    def _run(self, entry: Any, scaled: Scaled) -> Answers: ...
+    def _run(self, entry: Any, programs: Programs) -> Answers:
+        answers: Answers = entry(*programs.arrays, programs.equalities, programs.cutoff)
+        return answers
 
     def solve(self, programs: Programs) -> Candidates:
-        scaled = Scaled.of(programs)
-        rays = None if len(scaled.live) == len(programs.rows) else rays_of_zero_rows(programs)
-        if not len(scaled.r):
-            k, n = len(programs), programs.rows.A.shape[1]
-            answer = scaled.candidates(np.full(k, OPTIMAL), np.zeros((k, n)), np.zeros((k, 0)))
-        else:
-            answer = scaled.candidates(*self._run(self._ready(), scaled))
-        if rays is not None:
-            empty = np.isfinite(rays).all(axis=1)
-            answer.multipliers[empty] = rays[empty]
-            answer.steps[empty] = np.nan
-        return answer
+        k, (m, n) = len(programs), programs.rows.A.shape
+        if m == 0:
+            return Candidates(np.zeros((k, n)), np.zeros((k, 0)))
+        if min(row_sizes(programs.rows, programs.norm).tolist()) <= TINY:
+            live, which = without_zero_rows(programs)
+            return with_zero_rows(programs, which, self.solve(live))
+        return Candidates(*self._run(self._ready(), programs))
 
     def _ready(self) -> Any:
         """The entry point; says so, once, when the machine code has to be made first."""
-        entry = self._entry()
+        if self._compiled is not None:
+            return self._compiled
+        self._compiled = entry = self._entry()
         if not type(self)._announced:
             from layercert.programs.kernels.jit import announce, is_compiled
 
@@ -74,21 +77,16 @@ class GramKernel(KernelSolver):
         return programs.norm.p == 2.0 and programs.box is None and programs.tilt is None
 
     def _entry(self) -> Any:
-        from layercert.programs.kernels.gram import solve_family
+        from layercert.programs.kernels.gram import answer
 
-        return solve_family
+        return answer
 
-    def _run(self, entry: Any, scaled: Scaled) -> Answers:
-        from layercert.programs.kernels.gram import Rows
-
-        A, m = scaled.rows(), len(scaled.r)
-        inverse = 1.0 / scaled.size
-        if 8 * len(scaled.faces) >= m:
-            G, known = A @ A.T * inverse * inverse[:, None], np.ones(m, np.bool_)
-        else:  # a few programs touch a few rows of G only: the kernel fills them in
-            G, known = np.empty((m, m)), np.zeros(m, np.bool_)
-        rows = Rows(A, inverse, scaled.r, scaled.slack, scaled.growth, G, known)
-        answers: Answers = entry(rows, scaled.faces, scaled.U)
+    def _run(self, entry: Any, programs: Programs) -> Answers:
+        A = programs.rows.A
+        m, n = A.shape
+        # the kernel computes the entries it needs: only for many faces of many long rows BLAS is worth its call
+        G = A @ A.T if 8 * len(programs) >= m and m * m * n > LARGE else NO_MATRIX
+        answers: Answers = entry(*programs.arrays, programs.equalities, programs.cutoff, G)
         return answers
 
 
@@ -101,20 +99,9 @@ class SimplexKernel(KernelSolver):
         return programs.norm.p in (1.0, math.inf) and programs.tilt is None
 
     def _entry(self) -> Any:
-        from layercert.programs.kernels.simplex import solve_family
+        from layercert.programs.kernels.simplex import answer
 
-        return solve_family
-
-    def _run(self, entry: Any, scaled: Scaled) -> Answers:
-        from layercert.programs.kernels.lp import Lp
-
-        A, (down, up) = scaled.unit_rows(), scaled.rooms()
-        boxed = np.flatnonzero(np.minimum(up, down) < scaled.U)
-        homogeneous = math.isinf(scaled.programs.norm.p)
-        AT = np.ascontiguousarray(A.T)
-        lp = Lp(A, AT, scaled.r, scaled.slack, scaled.growth, up, down, boxed, homogeneous)
-        answers: Answers = entry(lp, scaled.faces, scaled.U)
-        return answers
+        return answer
 
 
 class SmoothKernel(KernelSolver):
@@ -126,18 +113,9 @@ class SmoothKernel(KernelSolver):
         return 1.1 <= programs.norm.p <= 12.0 and programs.tilt is None
 
     def _entry(self) -> Any:
-        from layercert.programs.kernels.smooth import solve_family
+        from layercert.programs.kernels.smooth import answer
 
-        return solve_family
-
-    def _run(self, entry: Any, scaled: Scaled) -> Answers:
-        from layercert.programs.kernels.smooth import Smooth
-
-        p = scaled.programs.norm.p
-        A, (down, up) = scaled.unit_rows(), scaled.rooms()
-        ask = Smooth(A, scaled.r, scaled.slack, scaled.growth, up, down, up**p, down**p, p)
-        answers: Answers = entry(ask, scaled.faces, scaled.U)
-        return answers
+        return answer
 
 
 def kernels(norm: Norm, announce: Callable[[str], None] | None = None) -> list[Solver]:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from layercert.arrays import Matrix, Vector
-from layercert.programs.kernels.jit import njit, njit_sums
+from layercert.programs.kernels.jit import inner, inner_sums
 
 
-@njit
+@inner
 def copy(source: Vector, target: Vector) -> None:
     """target = source. A slice assignment does the same but takes numba two seconds more to compile."""
     for c in range(len(target)):
         target[c] = source[c]
 
 
-@njit
+@inner
 def axpy(t: float, a: Vector, b: Vector) -> None:
     """b += t a."""
     for c in range(len(b)):
         b[c] += t * a[c]
 
 
-@njit_sums
+@inner_sums
 def dot(a: Vector, b: Vector, k: int) -> float:
     """The inner product of the first k entries."""
     total = 0.0
@@ -29,7 +29,17 @@ def dot(a: Vector, b: Vector, k: int) -> float:
     return total
 
 
-@njit_sums
+@inner_sums
+def two_dots(a: Vector, b: Vector, c: Vector, k: int) -> tuple[float, float]:
+    """a.b and a.c in one pass over a."""
+    first = second = 0.0
+    for j in range(k):
+        first += a[j] * b[j]
+        second += a[j] * c[j]
+    return first, second
+
+
+@inner_sums
 def total(a: Vector) -> float:
     """The sum of all entries."""
     s = 0.0
@@ -38,7 +48,7 @@ def total(a: Vector) -> float:
     return s
 
 
-@njit_sums
+@inner_sums
 def largest(a: Vector, k: int) -> float:
     """The largest absolute value of the first k entries."""
     top = 0.0
@@ -47,7 +57,7 @@ def largest(a: Vector, k: int) -> float:
     return top
 
 
-@njit
+@inner
 def cholesky(H: Matrix, L: Matrix, k: int, extra: float) -> bool:
     """L L^T = H + extra*I for the first k rows; False where a pivot is lost."""
     for i in range(k):
@@ -60,14 +70,14 @@ def cholesky(H: Matrix, L: Matrix, k: int, extra: float) -> bool:
     return True
 
 
-@njit
+@inner
 def forward(L: Matrix, k: int, v: Vector) -> None:
     """Solve L v = v in place, L lower triangular."""
     for i in range(k):
         v[i] = (v[i] - dot(L[i], v, i)) / L[i, i]
 
 
-@njit
+@inner
 def backward(L: Matrix, k: int, v: Vector) -> None:
     """Solve L^T v = v in place, L lower triangular."""
     for i in range(k - 1, -1, -1):
@@ -76,7 +86,7 @@ def backward(L: Matrix, k: int, v: Vector) -> None:
             v[j] -= L[i, j] * v[i]
 
 
-@njit
+@inner
 def invert(both: Matrix, k: int) -> bool:
     """Gauss-Jordan elimination: (M | I) becomes (I | M^-1); False when M is singular."""
     for b in range(k):
@@ -104,7 +114,7 @@ def invert(both: Matrix, k: int) -> bool:
 # new row v of M.
 
 
-@njit
+@inner
 def border(X: Matrix, k: int, p: Vector, q: Vector, pivot: float) -> None:
     """M gets a row and a column; pivot = corner - v X u."""
     for b in range(k):
@@ -117,7 +127,7 @@ def border(X: Matrix, k: int, p: Vector, q: Vector, pivot: float) -> None:
     X[k, k] = 1.0 / pivot
 
 
-@njit
+@inner
 def replace_row(X: Matrix, k: int, q: Vector, out: int) -> None:
     """Row `out` of M becomes v; q[out] is the pivot."""
     pivot = q[out]
@@ -129,7 +139,7 @@ def replace_row(X: Matrix, k: int, q: Vector, out: int) -> None:
         X[b, out] = t
 
 
-@njit
+@inner
 def replace_column(X: Matrix, k: int, p: Vector, out: int) -> None:
     """Column `out` of M becomes u; p[out] is the pivot."""
     pivot = p[out]
@@ -141,7 +151,7 @@ def replace_column(X: Matrix, k: int, p: Vector, out: int) -> None:
                 X[b, a] -= p[b] * X[out, a]
 
 
-@njit
+@inner
 def remove(X: Matrix, k: int, row: int, column: int) -> None:
     """M loses a row and a column; its last row and column take their places."""
     last = k - 1

@@ -16,8 +16,9 @@ import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, backward, copy, dot, forward
-from layercert.programs.kernels.jit import njit
+from layercert.programs.kernels.jit import inner, njit
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
+from layercert.programs.kernels.units import in_own_units, in_units
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25
@@ -53,19 +54,23 @@ class Direction(NamedTuple):
     d: Vector
     v: Vector
     dy: Vector
+    error: Vector  # what a first solution left of the active rows
 
 
-@njit
-def gram_row(rows: Rows, i: int) -> Vector:
-    """G_i, computed when it is first needed: a single program touches few of them."""
-    if not rows.known[i]:
-        for j in range(len(rows.r)):
+@inner
+def know(rows: Rows, i: int) -> None:
+    """Compute G_i when it is first needed: a single program touches few of them."""
+    if rows.known[i]:
+        return
+    for j in range(len(rows.r)):
+        if rows.known[j]:
+            rows.G[i, j] = rows.G[j, i]
+        else:
             rows.G[i, j] = rows.scale[i] * rows.scale[j] * dot(rows.A[i], rows.A[j], rows.A.shape[1])
-        rows.known[i] = True
-    return rows.G[i]
+    rows.known[i] = True
 
 
-@njit
+@inner
 def drop(active: Active, k: int, position: int) -> int:
     """Take one row out of K; rotations restore the triangle of L."""
     K, lam, L, _, settled = active
@@ -85,12 +90,13 @@ def drop(active: Active, k: int, position: int) -> int:
     return k - 1
 
 
-@njit
+@inner
 def direction(rows: Rows, active: Active, k: int, i: int, to: Direction) -> float:
     """Fill `to` for the entering row i and return ||v||^2; zero when the row depends on the active ones."""
     K, _, L, _, _ = active
-    d, v, dy = to
-    Gi = gram_row(rows, i)
+    d, v, dy, again = to
+    know(rows, i)
+    Gi = rows.G[i]
     for j in range(k):
         d[j] = Gi[K[j]]
     forward(L, k, d)
@@ -112,7 +118,6 @@ def direction(rows: Rows, active: Active, k: int, i: int, to: Direction) -> floa
     for j in range(k):
         axpy(-d[j] * scale[K[j]], A[K[j]], v)
         total += abs(d[j])
-    again = np.empty(k)
     for j in range(k):
         again[j] = scale[K[j]] * dot(A[K[j]], v, len(v))
     forward(L, k, again)
@@ -128,7 +133,7 @@ def direction(rows: Rows, active: Active, k: int, i: int, to: Direction) -> floa
     return square
 
 
-@njit
+@inner
 def proves_cutoff(rows: Rows, active: Active, k: int, U: float) -> bool:
     """Do the multipliers prove a distance of U or more, the margins of the rows deducted?"""
     K, lam, _, y, _ = active
@@ -141,7 +146,7 @@ def proves_cutoff(rows: Rows, active: Active, k: int, U: float) -> bool:
     return gain > 0.0 and gain >= U * (np.sqrt(max(square, 0.0)) + drift)
 
 
-@njit
+@inner
 def most_violated(rows: Rows, active: Active, k: int, e: int, D: float) -> int:
     """The row to enter next, the equality before all others; -1 at the optimum."""
     slack, growth = rows.slack, rows.growth
@@ -158,7 +163,7 @@ def most_violated(rows: Rows, active: Active, k: int, e: int, D: float) -> int:
     return worst
 
 
-@njit
+@inner
 def settle(active: Active, k: int) -> None:
     """Only the rows in K are settled."""
     K, settled = active.K, active.settled
@@ -168,7 +173,7 @@ def settle(active: Active, k: int) -> None:
         settled[K[j]] = True
 
 
-@njit
+@inner
 def first_to_leave(active: Active, k: int, e: int, sign: float, d: Vector) -> tuple[int, float]:
     """Position in K of the first multiplier to fall to zero, and the step to there; the equality's may cross it."""
     K, lam, _, _, _ = active
@@ -180,7 +185,7 @@ def first_to_leave(active: Active, k: int, e: int, sign: float, d: Vector) -> tu
     return position, max(step, 0.0)
 
 
-@njit
+@inner
 def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: Direction) -> tuple[int, int, float]:
     """Goldfarb-Idnani from the present state to the optimum with row e an equality; status, k, D."""
     K, lam, L, y, settled = active
@@ -239,7 +244,7 @@ def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: D
     return FAILED, k, D
 
 
-@njit
+@inner
 def refresh(rows: Rows, active: Active, k: int, e: int) -> tuple[float, bool]:
     """Solve G_KK lam = -r_K anew, which wipes out the rounding of all updates; D, and is it still the optimum?"""
     K, lam, L, y, _ = active
@@ -259,12 +264,11 @@ def refresh(rows: Rows, active: Active, k: int, e: int) -> tuple[float, bool]:
     return D, most_violated(rows, active, k, e, D) < 0
 
 
-@njit
-def nearest_point(rows: Rows, active: Active, k: int, w: Vector) -> None:
+@inner
+def nearest_point(rows: Rows, active: Active, k: int, error: Vector, w: Vector) -> None:
     """w = -A_K^T lam, with one correction computed from the rows themselves: the Gram matrix knows fewer digits."""
     A, scale, r = rows.A, rows.scale, rows.r
     K, lam, L, _, _ = active
-    error = np.empty(k)
     for j in range(k):
         axpy(-lam[j] * scale[K[j]], A[K[j]], w)
     for j in range(k):
@@ -275,7 +279,7 @@ def nearest_point(rows: Rows, active: Active, k: int, w: Vector) -> None:
         axpy(-error[j] * scale[K[j]], A[K[j]], w)
 
 
-@njit
+@inner
 def to_optimum(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: Direction) -> tuple[int, int, float]:
     """`ascend`, checked at its end in fresh arithmetic and continued where the old one was misled."""
     status = FAILED
@@ -295,7 +299,7 @@ def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix,
     """Every face of one region: statuses, nearest points, multipliers."""
     m, n = rows.A.shape
     r = rows.r
-    to = Direction(np.empty(m + 1), np.empty(n), np.empty(m))
+    to = Direction(np.empty(m + 1), np.empty(n), np.empty(m), np.empty(m + 1))
     home = Active(np.empty(m + 1, np.int64), np.zeros(m + 1), np.zeros((m + 1, m + 1)), -r, np.zeros(m, np.bool_))
     active = Active(np.empty(m + 1, np.int64), np.zeros(m + 1), np.zeros((m + 1, m + 1)), -r, np.zeros(m, np.bool_))
     statuses = np.full(len(faces), FAILED, np.int64)
@@ -322,8 +326,39 @@ def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix,
         if e >= 0 and region != FAR:  # a region beyond the cutoff has all its faces there
             status, k, D = to_optimum(rows, active, k, D, e, U, to)
         if status == OPTIMAL:
-            nearest_point(rows, active, k, points[f])
+            nearest_point(rows, active, k, to.error, points[f])
         statuses[f] = status
         for j in range(k):
             multipliers[f, K[j]] = lam[j]
     return statuses, points, multipliers
+
+
+@njit
+def answer(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    faces: Indices,
+    cutoff: float,
+    G: Matrix,
+) -> tuple[Matrix, Matrix]:
+    """Points and multipliers of a family in its own units; G is A A^T, or empty to have it filled in where needed."""
+    m, n = A.shape
+    units = in_units(r, slack, growth, size, n, cutoff)
+    scale = 1.0 / size
+    known = np.full(m, len(G) > 0)
+    if len(G) == 0:
+        G = np.empty((m, m))
+    else:
+        for i in range(m):
+            for j in range(m):
+                G[i, j] *= scale[i] * scale[j]
+    rows = Rows(A, scale, units.r, units.slack, units.growth, G, known)
+    statuses, points, multipliers = solve_family(rows, faces, units.U)
+    in_own_units(statuses, points, multipliers, size, units.unit)
+    return points, multipliers

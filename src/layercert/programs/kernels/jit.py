@@ -14,13 +14,19 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numba.extending
 from numba.core import event
+from numba.core.options import DefaultOptions
 
 from layercert import clock
 
 F = TypeVar("F", bound=Callable[..., object])
 
 log = logging.getLogger(__name__)
+
+_ALWAYS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+_SUMS = {"reassoc", "contract", "nsz"}
+_UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
 
 _current: set[Path] = set()  # cache folders without stale code
 _said = False
@@ -34,13 +40,32 @@ COMPILING = (
 
 def njit(function: F) -> F:
     """Compile once and keep the machine code on disk."""
-    return cast(F, _cached(numba.njit(cache=True, nogil=True, error_model="numpy")(function)))
+    return cast(F, _cached(numba.njit(**_ALWAYS)(function)))
 
 
 def njit_sums(function: F) -> F:
     """The same for sums and maxima: terms may be reordered, which is what lets them use vector instructions."""
-    fast = {"reassoc", "contract", "nsz"}
-    return cast(F, _cached(numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=fast)(function)))
+    return cast(F, _cached(numba.njit(**_ALWAYS, fastmath=_SUMS)(function)))
+
+
+def inner(function: F) -> F:
+    """For what inner loops call and what makes no array of its own: without reference counts.
+
+    A call that hands over a dozen arrays in named tuples counts each of them up and down again, atomically, which took
+    a small program half its time. The option is numba's own for such functions, though not a documented one.
+    """
+    return cast(F, _cached(numba.njit(**_ALWAYS, **_UNCOUNTED)(function)))
+
+
+def inner_sums(function: F) -> F:
+    """Both: no reference counts, and sums in any order."""
+    return cast(F, _cached(numba.njit(**_ALWAYS, **_UNCOUNTED, fastmath=_SUMS)(function)))
+
+
+def known_to_kernels(function: F) -> F:
+    """A plain Python function that compiled code may call too."""
+    numba.extending.register_jitable(function)
+    return function
 
 
 def _cached(compiled: Any) -> Any:

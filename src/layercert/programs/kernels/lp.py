@@ -12,8 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
-from layercert.programs.kernels.dense import axpy, copy, dot, invert, largest, replace_column
-from layercert.programs.kernels.jit import njit
+from layercert.programs.kernels.dense import axpy, copy, dot, invert, largest, replace_column, two_dots
+from layercert.programs.kernels.jit import inner, njit
+
+#: From this share of the coordinates on, what they do to the rows is computed anew instead of one by one.
+MANY = 0.15
 
 
 class Lp(NamedTuple):
@@ -61,6 +64,9 @@ class Work(NamedTuple):
     weight: Vector
     order: Indices
     spare: Indices
+    both: Matrix  # a basis and its inverse
+    unit: Vector  # the sides of all coordinates at once: those of length t, and those at their bounds
+    bound: Vector
 
 
 @njit
@@ -83,7 +89,7 @@ def new_basis(m: int, n: int) -> Basis:
     )
 
 
-@njit
+@inner
 def copy_basis(source: Basis, to: Basis, k: int) -> None:
     for a in range(k):
         to.K[a], to.B[a], to.kink[a] = source.K[a], source.B[a], source.kink[a]
@@ -97,7 +103,7 @@ def copy_basis(source: Basis, to: Basis, k: int) -> None:
         to.moving[i], to.left[i], to.pinned[i] = source.moving[i], source.left[i], source.pinned[i]
 
 
-@njit
+@inner
 def add_column(
     column: Vector, share: float, side: float, held: bool, up: float, down: float, moving: Vector, left: Vector
 ) -> None:
@@ -110,7 +116,7 @@ def add_column(
         axpy(share * down, column, left)
 
 
-@njit
+@inner
 def crossed(side: float, kink: float, slope: float) -> float:
     """The side of a coordinate after its g has passed a kink: down when g rises, up when it falls; p = 1 rests at 0."""
     if slope > 0.0:
@@ -118,12 +124,20 @@ def crossed(side: float, kink: float, slope: float) -> float:
     return max(side, 0.0 if kink > 0.0 else 1.0)
 
 
-@njit
-def turn(lp: Lp, basis: Basis, columns: Indices, count: int, dg: Vector, tau: float) -> None:
+@inner
+def turn(lp: Lp, basis: Basis, columns: Indices, count: int, dg: Vector, tau: float, work: Work) -> None:
     """Send the listed coordinates (numbered as kinks: c, or n + c for the second kink of p = 1) to their next side."""
     AT, up, down, homogeneous = lp.AT, lp.up, lp.down, lp.homogeneous
     side, held, basic, moving, left = basis.side, basis.held, basis.basic, basis.moving, basis.left
     n = len(side)
+    if homogeneous and len(lp.boxed) > 0 and count > MANY * n:
+        for j in range(count):
+            c = columns[j]
+            if not basic[c]:
+                side[c] = crossed(side[c], 0.0, dg[c])
+                held[c] = (up[c] if side[c] > 0.0 else down[c]) * tau <= 1.0
+        load(lp, basis, work)
+        return
     for j in range(count):
         c = columns[j] if columns[j] < n else columns[j] - n
         if basic[c]:  # the column that leaves: its side is settled later
@@ -139,7 +153,7 @@ def turn(lp: Lp, basis: Basis, columns: Indices, count: int, dg: Vector, tau: fl
             add_column(AT[c], 1.0, side[c], held[c], up[c], down[c], moving, left)
 
 
-@njit
+@inner
 def bind(lp: Lp, basis: Basis, tau: float) -> bool:
     """p = inf: coordinates whose bound has come below t are held by it from now on; were there any?"""
     boxed, up, down, AT = lp.boxed, lp.up, lp.down, lp.AT
@@ -155,12 +169,12 @@ def bind(lp: Lp, basis: Basis, tau: float) -> bool:
     return found
 
 
-@njit
+@inner
 def load(lp: Lp, basis: Basis, work: Work) -> None:
     """moving and left from the sides alone."""
     A, r, up, down = lp.A, lp.r, lp.up, lp.down
     side, held, basic = basis.side, basis.held, basis.basic
-    unit, bound = work.dg, work.when
+    unit, bound = work.unit, work.bound
     for c in range(len(side)):
         s = 0.0 if basic[c] else side[c]
         unit[c] = 0.0 if held[c] else s
@@ -168,20 +182,27 @@ def load(lp: Lp, basis: Basis, work: Work) -> None:
         if held[c] and s != 0.0:
             bound[c] = up[c] if s > 0.0 else -down[c]
     for i in range(len(r)):
-        basis.moving[i] = dot(A[i], unit, len(side)) if lp.homogeneous else 0.0
-        basis.left[i] = r[i] - dot(A[i], bound, len(side)) if len(lp.boxed) else r[i]
+        basis.moving[i], basis.left[i] = 0.0, r[i]
+        if lp.homogeneous and len(lp.boxed):
+            basis.moving[i], at_bounds = two_dots(A[i], unit, bound, len(side))
+            basis.left[i] -= at_bounds
+        elif lp.homogeneous:
+            basis.moving[i] = dot(A[i], unit, len(side))
+        elif len(lp.boxed):
+            basis.left[i] -= dot(A[i], bound, len(side))
 
 
-@njit
+@inner
 def refresh(lp: Lp, basis: Basis, k: int, tau: float, work: Work) -> bool:
     """Recompute everything from K, B and the sides, which wipes out the rounding of all updates."""
     K, B, kink, X, lam, g, side, _, _, left, pinned, basic, _ = basis
     load(lp, basis, work)
     copy(left, pinned)
-    both = np.zeros((k, 2 * k))
+    both = work.both
     for a in range(k):
         for b in range(k):
             both[a, b] = lp.A[K[a], B[b]] if B[b] < len(g) else -pinned[K[a]]
+            both[a, k + b] = 0.0
         both[a, k + a] = 1.0
     if not invert(both, k):
         return False
@@ -202,11 +223,11 @@ def refresh(lp: Lp, basis: Basis, k: int, tau: float, work: Work) -> bool:
         work.order[wrong] = c
         work.dg[c] = g[c]
         wrong += lp.homogeneous & (g[c] * side[c] > noise) & (not basic[c])
-    turn(lp, basis, work.order, wrong, work.dg, tau)
+    turn(lp, basis, work.order, wrong, work.dg, tau, work)
     return True
 
 
-@njit
+@inner
 def settle(basis: Basis, k: int, work: Work) -> bool:
     """p = inf: bring the column of tau up to date in X, and scale lam so that -lam.left = 1 again."""
     K, _, _, X, lam, g, _, _, _, left, pinned, _, _ = basis
@@ -230,7 +251,7 @@ def settle(basis: Basis, k: int, work: Work) -> bool:
     return True
 
 
-@njit
+@inner
 def basic_values(lp: Lp, basis: Basis, k: int, work: Work) -> float:
     """z_B and the activity of every row, tau times A w - r; returns tau."""
     K, B, _, X, _, _, _, _, moving, left, _, _, _ = basis
@@ -247,7 +268,7 @@ def basic_values(lp: Lp, basis: Basis, k: int, work: Work) -> float:
     return tau
 
 
-@njit
+@inner
 def length_of(lp: Lp, basis: Basis, k: int, tau: float, work: Work) -> float:
     """The dual value, a lower bound of the distance: t, or the length of the basic point for p = 1."""
     if lp.homogeneous:
@@ -261,7 +282,7 @@ def length_of(lp: Lp, basis: Basis, k: int, tau: float, work: Work) -> float:
     return value
 
 
-@njit
+@inner
 def proves_cutoff(lp: Lp, basis: Basis, k: int, value: float, U: float) -> bool:
     """Do the multipliers prove a distance of U or more, the margins of the rows deducted?"""
     gain = loss = drift = 0.0

@@ -17,10 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
-from layercert.geometry import Polyhedron
 from layercert.norms import Box, Norm
 from layercert.programs.kernels.dense import axpy, dot, largest, total
-from layercert.programs.kernels.jit import njit, njit_sums
+from layercert.programs.kernels.jit import inner, inner_sums, known_to_kernels, njit
+
+known_to_kernels(gamma)
+
+#: The rooms of a box that is not there.
+NO_BOX = np.empty(0)
 
 
 class Rows(NamedTuple):
@@ -36,12 +40,16 @@ class Rows(NamedTuple):
     boxed: bool
     p: float
 
-    @classmethod
-    def of(cls, rows: Polyhedron, size: Vector, norm: Norm, box: Box | None) -> Rows:
-        n = rows.A.shape[1]
-        down, up = (np.full(n, np.inf), np.full(n, np.inf)) if box is None else (-box.lo, box.hi)
-        A = np.ascontiguousarray(rows.A)
-        return cls(A, rows.r, rows.slack, rows.growth, size, down, up, box is not None, norm.p)
+
+@njit
+def rows_of(
+    A: Matrix, r: Vector, slack: Vector, growth: Vector, size: Vector, down: Vector, up: Vector, p: float
+) -> Rows:
+    """From what `Programs.arrays` gives: entry points take flat arrays, which reach compiled code fastest."""
+    boxed, n = len(up) > 0, A.shape[1]
+    if not boxed:
+        down, up = np.full(n, np.inf), np.full(n, np.inf)
+    return Rows(A, r, slack, growth, size, down, up, boxed, p)
 
 
 class Margins(NamedTuple):
@@ -52,9 +60,10 @@ class Margins(NamedTuple):
     four: float
     eight: float
 
-    @classmethod
-    def of(cls, m: int, n: int) -> Margins:
-        return cls(gamma(m + 4), 1.0 + gamma(2 * n + 64), gamma(4), gamma(8))
+
+@inner
+def margins_of(m: int, n: int) -> Margins:
+    return Margins(gamma(m + 4), 1.0 + gamma(2 * n + 64), gamma(4), gamma(8))
 
 
 class Work(NamedTuple):
@@ -66,10 +75,93 @@ class Work(NamedTuple):
 
 
 @njit
-def prove_rows(rows: Rows, multipliers: Matrix, equalities: Indices, margins: Margins) -> Vector:
+def sizes_of(A: Matrix, p: float) -> Vector:
+    """||A_i||_q of each row."""
+    m, n = A.shape
+    q = dual_exponent(p)
+    sizes, size, terms = np.empty(m), np.empty(n), np.empty(n)
+    for i in range(m):
+        square = dot(A[i], A[i], n) if q == 2.0 else 0.0
+        if 1e-200 < square < 1e200:  # in one pass, where no square leaves the range of doubles
+            sizes[i] = np.sqrt(square)
+            continue
+        for c in range(n):
+            size[c] = abs(A[i, c])
+        sizes[i] = length_of(size, q, terms)
+    return sizes
+
+
+@njit
+def check_rows(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    equalities: Indices,
+    multipliers: Matrix,
+    steps: Matrix,
+    cutoff: float,
+    gap: float,
+) -> tuple[Vector, Vector, Mask, bool]:
+    """Bounds, values, what is decided, and whether nothing is left to do: all decided, every given point good."""
+    rows = rows_of(A, r, slack, growth, size, down, up, p)
+    lower = bounds_from(rows, multipliers, equalities)
+    good, values = verified(rows, steps, equalities)
+    decided, clean = np.empty(len(lower), np.bool_), True
+    for f in range(len(lower)):
+        closed = good[f] and values[f] - lower[f] <= gap * values[f]
+        decided[f] = lower[f] >= cutoff or closed
+        given = values[f] < np.inf
+        clean = clean and decided[f] and (good[f] or not given)
+        if not given:
+            for c in range(steps.shape[1]):
+                steps[f, c] = np.nan
+    return lower, values, decided, clean
+
+
+@njit
+def prove_rows(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    equalities: Indices,
+    multipliers: Matrix,
+) -> Vector:
     """Proved lower bounds of the distances, from any multipliers."""
+    return bounds_from(rows_of(A, r, slack, growth, size, down, up, p), multipliers, equalities)
+
+
+@njit
+def verify_rows(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    equalities: Indices,
+    steps: Matrix,
+) -> tuple[Mask, Vector]:
+    """Which points satisfy all rows up to their rounding margin, and their lengths."""
+    return verified(rows_of(A, r, slack, growth, size, down, up, p), steps, equalities)
+
+
+@njit
+def bounds_from(rows: Rows, multipliers: Matrix, equalities: Indices) -> Vector:
     k, m = multipliers.shape
     n = rows.A.shape[1]
+    margins = margins_of(m, n)
     A, r, slack, growth, size = rows.A, rows.r, rows.slack, rows.growth, rows.size
     work = Work(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
     lam, g, t = np.empty(m), np.empty(n), np.zeros(k)
@@ -91,7 +183,7 @@ def prove_rows(rows: Rows, multipliers: Matrix, equalities: Indices, margins: Ma
     return t
 
 
-@njit
+@inner
 def admissible(given: Vector, e: int, lam: Vector) -> bool:
     """The multipliers with what may not be cut off, scaled (the bound is homogeneous); False when none is left.
 
@@ -110,17 +202,19 @@ def admissible(given: Vector, e: int, lam: Vector) -> bool:
     return True
 
 
-def bound_in_box(norm: Norm, box: Box, g: Matrix, s: Vector, drift: Vector) -> Vector:
+def bound_in_box(norm: Norm, box: Box | None, g: Matrix, s: Vector, drift: Vector) -> Vector:
     """Proved lower bounds of the distance from x to {x + w : g.w - drift*||w|| <= -s} in the box, a row of g each."""
-    n = g.shape[1]
-    rows = Rows.of(Polyhedron.everything(n), np.zeros(0), norm, box)
-    bounds: Vector = bounds_of(np.ascontiguousarray(g), s, drift, rows, Margins.of(0, n))
+    down, up = (NO_BOX, NO_BOX) if box is None else (-box.lo, box.hi)
+    bounds: Vector = bounds_of(np.ascontiguousarray(g), s, drift, down, up, norm.p)
     return bounds
 
 
 @njit
-def bounds_of(g: Matrix, s: Vector, drift: Vector, rows: Rows, margins: Margins) -> Vector:
+def bounds_of(g: Matrix, s: Vector, drift: Vector, down: Vector, up: Vector, p: float) -> Vector:
     n = g.shape[1]
+    none = np.empty(0)
+    rows = rows_of(np.empty((0, n)), none, none, none, none, down, up, p)
+    margins = margins_of(0, n)
     work = Work(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
     t = np.zeros(len(g))
     for i in range(len(g)):
@@ -128,7 +222,7 @@ def bounds_of(g: Matrix, s: Vector, drift: Vector, rows: Rows, margins: Margins)
     return t
 
 
-@njit
+@inner
 def bound(g: Vector, s: float, drift: float, rows: Rows, margins: Margins, work: Work) -> float:
     size, room, direction, keep, terms = work
     p = rows.p
@@ -145,7 +239,7 @@ def bound(g: Vector, s: float, drift: float, rows: Rows, margins: Margins, work:
     return t
 
 
-@njit
+@inner
 def towards(g: Vector, down: Vector, up: Vector, size: Vector, room: Vector) -> float:
     """|g| and the room of each coordinate in the direction of -g; returns the largest |g|."""
     for c in range(len(g)):
@@ -154,7 +248,7 @@ def towards(g: Vector, down: Vector, up: Vector, size: Vector, room: Vector) -> 
     return largest(size, len(size))
 
 
-@njit_sums
+@inner_sums
 def fill(size: Vector, room: Vector, direction: Vector, s: float, top: float, p: float, keep: Vector) -> bool:
     """g1 for p > 1: all of |g| where tau*direction < room, what the slope of the norm explains elsewhere.
 
@@ -193,7 +287,7 @@ def fill(size: Vector, room: Vector, direction: Vector, s: float, top: float, p:
     return corner
 
 
-@njit_sums
+@inner_sums
 def threshold(size: Vector, room: Vector, s: float, top: float, keep: Vector) -> bool:
     """g1 for p = 1: |g| cut off at the least level above which the coordinates, filled up, do not reach s.
 
@@ -225,7 +319,7 @@ def threshold(size: Vector, room: Vector, s: float, top: float, keep: Vector) ->
     return corner
 
 
-@njit
+@inner
 def evaluate(
     size: Vector, keep: Vector, room: Vector, s: float, drift: float, p: float, margins: Margins, terms: Vector
 ) -> float:
@@ -246,7 +340,7 @@ def evaluate(
     return gain / length * (1.0 - eight) if length > 0.0 else np.inf
 
 
-@njit
+@inner
 def dual_exponent(p: float) -> float:
     """q with 1/p + 1/q = 1."""
     if p == 1.0:
@@ -254,7 +348,7 @@ def dual_exponent(p: float) -> float:
     return 1.0 if p == np.inf else p / (p - 1.0)
 
 
-@njit
+@inner
 def length_of(v: Vector, q: float, terms: Vector) -> float:
     """||v||_q for v >= 0, scaled by its largest entry so that nothing leaves the range of doubles."""
     top = largest(v, len(v))
@@ -268,7 +362,7 @@ def length_of(v: Vector, q: float, terms: Vector) -> float:
 
 
 @njit
-def verify_rows(rows: Rows, steps: Matrix, equalities: Indices) -> tuple[Mask, Vector]:
+def verified(rows: Rows, steps: Matrix, equalities: Indices) -> tuple[Mask, Vector]:
     """Which points satisfy all rows up to their rounding margin, and their lengths (inf where there is no point).
 
     A point is put into the box first, in place.

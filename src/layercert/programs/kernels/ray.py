@@ -10,11 +10,11 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, dot, largest
-from layercert.programs.kernels.jit import njit, njit_sums
+from layercert.programs.kernels.jit import inner, inner_sums
 from layercert.programs.kernels.lp import Basis, Lp, Work
 
 
-@njit
+@inner
 def row_weight(A: Matrix, pinned: Vector, B: Indices, X: Matrix, k: int, i: int, q: Vector) -> float:
     """q = (row i over B) X, the active rows' part of row i; returns 1 + ||q||^2, its steepest-edge weight."""
     for a in range(k):
@@ -26,7 +26,7 @@ def row_weight(A: Matrix, pinned: Vector, B: Indices, X: Matrix, k: int, i: int,
     return 1.0 + dot(q, q, k)
 
 
-@njit
+@inner
 def dual_ray(lp: Lp, basis: Basis, k: int, row: int, position: int, sign: float, work: Work) -> None:
     """The ray (dlam, dg) along which the chosen violation is the slope of the dual value."""
     A, K, X, q, dlam, dg = lp.A, basis.K, basis.X, work.q, work.dlam, work.dg
@@ -39,7 +39,7 @@ def dual_ray(lp: Lp, basis: Basis, k: int, row: int, position: int, sign: float,
         axpy(dlam[a], A[K[a]], dg)
 
 
-@njit
+@inner
 def first_row_to_leave(basis: Basis, k: int, e: int, dlam: Vector) -> tuple[int, float]:
     """Position in K of the first multiplier to fall to zero, and where; the equality's may have either sign."""
     K, lam = basis.K, basis.lam
@@ -51,7 +51,7 @@ def first_row_to_leave(basis: Basis, k: int, e: int, dlam: Vector) -> tuple[int,
     return out, cap
 
 
-@njit
+@inner
 def kinks_ahead(lp: Lp, basis: Basis, k: int, position: int, sign: float, tau: float, work: Work) -> int:
     """Every kink the ray will pass, and the slope it will use up; the number of places used (inf = no kink)."""
     g, side, basic, up, down = basis.g, basis.side, basis.basic, lp.up, lp.down
@@ -82,7 +82,7 @@ def kinks_ahead(lp: Lp, basis: Basis, k: int, position: int, sign: float, tau: f
     return 2 * n
 
 
-@njit_sums
+@inner_sums
 def weight_before(when: Vector, weight: Vector, places: int, cap: float) -> float:
     total = 0.0
     for j in range(places):
@@ -90,7 +90,7 @@ def weight_before(when: Vector, weight: Vector, places: int, cap: float) -> floa
     return total
 
 
-@njit
+@inner
 def where_it_stops(
     when: Vector, weight: Vector, places: int, cap: float, slope: float, order: Indices, spare: Indices
 ) -> int:
@@ -152,7 +152,7 @@ def where_it_stops(
                 order[i] = spare[places - 1 - i]
 
 
-@njit
+@inner
 def last_kink(when: Vector, places: int) -> int:
     last = -1
     for j in range(places):

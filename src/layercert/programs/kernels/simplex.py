@@ -15,7 +15,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, border, copy, dot, remove, replace_column, replace_row
-from layercert.programs.kernels.jit import njit
+from layercert.programs.kernels.jit import inner, njit
 from layercert.programs.kernels.lp import (
     Basis,
     Lp,
@@ -42,6 +42,7 @@ from layercert.programs.kernels.ray import (
     where_it_stops,
 )
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
+from layercert.programs.kernels.units import in_own_units, in_units, rooms, unit_rows
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25
@@ -53,7 +54,7 @@ REFRESH = 40
 PATIENCE = 30
 
 
-@njit
+@inner
 def price(
     lp: Lp, basis: Basis, k: int, e: int, tau: float, length: float, shaken: int, work: Work
 ) -> tuple[int, int, float]:
@@ -91,7 +92,7 @@ def price(
     return row, position, violation
 
 
-@njit
+@inner
 def pivot(
     lp: Lp,
     basis: Basis,
@@ -123,7 +124,7 @@ def pivot(
     for j in range(n if lp.homogeneous else 2 * n):
         order[count] = j
         count += when[j] < t
-    turn(lp, basis, order, count, dg, tau)
+    turn(lp, basis, order, count, dg, tau, work)
     at = 0.0 if lp.homogeneous else (-1.0 if coming < n else 1.0)
     column = coming if coming < n else coming - n
     if leaving >= 0:
@@ -169,7 +170,7 @@ def pivot(
     return last
 
 
-@njit
+@inner
 def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: Work) -> tuple[int, int]:
     """Dual simplex from the present basis to the optimum with row e an equality; status and k.
 
@@ -221,7 +222,7 @@ def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: Wo
     return FAILED, k
 
 
-@njit
+@inner
 def start_at(lp: Lp, basis: Basis, row: int, work: Work) -> int:
     """p = inf: the optimum of one row alone, tau basic in it; p = 1: the empty basis at w = 0. Returns k."""
     m, n = lp.A.shape
@@ -246,7 +247,7 @@ def start_at(lp: Lp, basis: Basis, row: int, work: Work) -> int:
     return k
 
 
-@njit
+@inner
 def write_point(lp: Lp, basis: Basis, k: int, work: Work, w: Vector) -> None:
     up, down, side = lp.up, lp.down, basis.side
     for a in range(k):  # one refinement: what the inverse left in the active rows
@@ -281,6 +282,9 @@ def solve_family(lp: Lp, faces: Indices, U: float) -> tuple[Indices, Matrix, Mat
         np.empty(2 * n + 1),
         np.empty(2 * n + 1, np.int64),
         np.empty(2 * n + 1, np.int64),
+        np.empty((size, 2 * size)),
+        np.empty(n),
+        np.empty(n),
     )
     statuses = np.full(len(faces), FAILED, np.int64)
     points = np.zeros((len(faces), n))
@@ -316,3 +320,31 @@ def solve_family(lp: Lp, faces: Indices, U: float) -> tuple[Indices, Matrix, Mat
         if statuses[f] == OPTIMAL:
             write_point(lp, basis, k, work, points[f])
     return statuses, points, multipliers
+
+
+@njit
+def answer(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    faces: Indices,
+    cutoff: float,
+) -> tuple[Matrix, Matrix]:
+    """Points and multipliers of a family in its own units."""
+    n = A.shape[1]
+    units = in_units(r, slack, growth, size, n, cutoff)
+    A = unit_rows(A, size)
+    down, up = rooms(down, up, n, units.unit)
+    boxed, count = np.empty(n, np.int64), 0
+    for c in range(n):
+        boxed[count] = c
+        count += min(up[c], down[c]) < units.U
+    lp = Lp(A, A.T.copy(), units.r, units.slack, units.growth, up, down, boxed[:count], p == np.inf)
+    statuses, points, multipliers = solve_family(lp, faces, units.U)
+    in_own_units(statuses, points, multipliers, size, units.unit)
+    return points, multipliers

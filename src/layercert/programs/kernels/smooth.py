@@ -16,8 +16,9 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, backward, cholesky, copy, dot, forward, largest
-from layercert.programs.kernels.jit import njit
+from layercert.programs.kernels.jit import inner, njit
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
+from layercert.programs.kernels.units import in_own_units, in_units, rooms, unit_rows
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25
@@ -64,7 +65,7 @@ class Work(NamedTuple):
     rest: Vector  # |w|^(p-1) sign(w) + g, zero at the optimum
 
 
-@njit
+@inner
 def power(x: float, exponent: float) -> float:
     """x**exponent for x >= 0, the common exponents without logarithms."""
     if exponent == 1.0:
@@ -76,7 +77,7 @@ def power(x: float, exponent: float) -> float:
     return x**exponent
 
 
-@njit
+@inner
 def respond(g: Vector, w: Vector, up: Vector, down: Vector, up_p: Vector, down_p: Vector, p: float) -> float:
     """w(g) and the sum of the inner minima; |w|^p = |w||g| as long as the box does not hold w."""
     q = p / (p - 1.0)
@@ -94,7 +95,7 @@ def respond(g: Vector, w: Vector, up: Vector, down: Vector, up_p: Vector, down_p
     return total
 
 
-@njit
+@inner
 def evaluate(ask: Smooth, dual: Dual) -> float:
     """g and w for the multipliers; returns F."""
     lam, g, w = dual
@@ -108,12 +109,12 @@ def evaluate(ask: Smooth, dual: Dual) -> float:
     return F + respond(g, w, ask.up, ask.down, ask.up_p, ask.down_p, ask.p)
 
 
-@njit
+@inner
 def length_of(F: float, p: float) -> float:
     return (p * F) ** (1.0 / p) if F > 0.0 else 0.0
 
 
-@njit
+@inner
 def proves_cutoff(ask: Smooth, lam: Vector, F: float, U: float) -> bool:
     """Would a point nearer than U contradict F, the margins of the rows deducted?"""
     loss = 0.0
@@ -122,7 +123,7 @@ def proves_cutoff(ask: Smooth, lam: Vector, F: float, U: float) -> bool:
     return F - loss >= U**ask.p / ask.p
 
 
-@njit
+@inner
 def choose_free(
     ask: Smooth, lam: Vector, y: Vector, free: Indices, e: int, length: float, newcomers: int
 ) -> tuple[int, float]:
@@ -156,7 +157,7 @@ def choose_free(
     return count, worst
 
 
-@njit
+@inner
 def gram(A: Matrix, free: Indices, k: int, slope: Vector, scaled: Matrix, H: Matrix) -> float:
     """H = A_K diag(slope) A_K^T, the curvature of -F on the rows K; returns its largest diagonal entry."""
     n = len(slope)
@@ -173,7 +174,7 @@ def gram(A: Matrix, free: Indices, k: int, slope: Vector, scaled: Matrix, H: Mat
     return top
 
 
-@njit
+@inner
 def dual_slopes(ask: Smooth, dual: Dual, slope: Vector) -> None:
     """|dw/dg| = (q-1) |w|/|g|, nothing where the box holds w."""
     q1 = 1.0 / (ask.p - 1.0)
@@ -185,7 +186,7 @@ def dual_slopes(ask: Smooth, dual: Dual, slope: Vector) -> None:
         slope[c] = q1 * power(size, q1 - 1.0) if abs(w[c]) < room and size > 0.0 else 0.0
 
 
-@njit
+@inner
 def step_to_zero(lam: Vector, free: Indices, d: Vector, k: int, e: int) -> float:
     """How far the first multiplier is from zero along d."""
     cap = np.inf
@@ -195,7 +196,7 @@ def step_to_zero(lam: Vector, free: Indices, d: Vector, k: int, e: int) -> float
     return cap
 
 
-@njit
+@inner
 def try_step(ask: Smooth, dual: Dual, to: Dual, free: Indices, d: Vector, k: int, t: float, e: int) -> float:
     """The projected step; F there."""
     copy(dual.lam, to.lam)
@@ -207,7 +208,7 @@ def try_step(ask: Smooth, dual: Dual, to: Dual, free: Indices, d: Vector, k: int
     return evaluate(ask, to)
 
 
-@njit
+@inner
 def held_at_zero(lam: Vector, free: Indices, d: Vector, k: int, e: int) -> int:
     """Position of the row without a multiplier whose direction is most negative; -1: none."""
     worst = -1
@@ -217,7 +218,7 @@ def held_at_zero(lam: Vector, free: Indices, d: Vector, k: int, e: int) -> int:
     return worst
 
 
-@njit
+@inner
 def leave_out(H: Matrix, free: Indices, k: int, position: int) -> int:
     """Take one row out of the free ones and of H."""
     for a in range(position, k - 1):
@@ -229,7 +230,7 @@ def leave_out(H: Matrix, free: Indices, k: int, position: int) -> int:
     return k - 1
 
 
-@njit
+@inner
 def newton(H: Matrix, L: Matrix, y: Vector, free: Indices, k: int, extra: float, d: Vector) -> float:
     """d with (H + extra I) d = y on the free rows; returns y.d, -1 where H is not definite enough."""
     if not cholesky(H, L, k, extra):
@@ -242,7 +243,7 @@ def newton(H: Matrix, L: Matrix, y: Vector, free: Indices, k: int, extra: float,
     return promise
 
 
-@njit
+@inner
 def line_search(
     ask: Smooth,
     dual: Dual,
@@ -270,7 +271,7 @@ def line_search(
     return -np.inf
 
 
-@njit
+@inner
 def climb(ask: Smooth, dual: Dual, trial: Dual, e: int, U: float, work: Work) -> tuple[int, float]:
     """Newton from the present multipliers; OPTIMAL also where rounding ends the progress. Status and F."""
     A, r, lam, w = ask.A, ask.r, dual.lam, dual.w
@@ -321,7 +322,7 @@ def climb(ask: Smooth, dual: Dual, trial: Dual, e: int, U: float, work: Work) ->
     return FAILED, F
 
 
-@njit
+@inner
 def settle(ask: Smooth, dual: Dual, e: int, F: float, work: Work) -> None:
     """Newton on the point itself: least |w|^p/p on the rows with a multiplier and those it violates, inside the box."""
     A, r, p, lam, w, g = ask.A, ask.r, ask.p, dual.lam, dual.w, dual.g
@@ -427,3 +428,35 @@ def solve_family(ask: Smooth, faces: Indices, U: float) -> tuple[Indices, Matrix
         copy(dual.lam, multipliers[f])
         statuses[f] = status
     return statuses, points, multipliers
+
+
+@njit
+def powers(v: Vector, p: float) -> Vector:
+    result = np.empty(len(v))
+    for c in range(len(v)):
+        result[c] = power(v[c], p) if v[c] < np.inf else np.inf
+    return result
+
+
+@njit
+def answer(
+    A: Matrix,
+    r: Vector,
+    slack: Vector,
+    growth: Vector,
+    size: Vector,
+    down: Vector,
+    up: Vector,
+    p: float,
+    faces: Indices,
+    cutoff: float,
+) -> tuple[Matrix, Matrix]:
+    """Points and multipliers of a family in its own units."""
+    n = A.shape[1]
+    units = in_units(r, slack, growth, size, n, cutoff)
+    down, up = rooms(down, up, n, units.unit)
+    A = unit_rows(A, size)
+    ask = Smooth(A, units.r, units.slack, units.growth, up, down, powers(up, p), powers(down, p), p)
+    statuses, points, multipliers = solve_family(ask, faces, units.U)
+    in_own_units(statuses, points, multipliers, size, units.unit)
+    return points, multipliers

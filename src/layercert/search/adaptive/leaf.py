@@ -28,7 +28,7 @@ class Leaves:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._slack, self._growth = row_margins(task.problem)
+        self._slack, self._growth, _ = row_margins(task.problem)
 
     def solve(
         self, sides: Vector, rowed: Mask, clause: Clause, cutoff: float, within: Polyhedron | None = None
