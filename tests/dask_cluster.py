@@ -50,6 +50,18 @@ def kill(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def address_in(file: Path) -> str:
+    """The scheduler's address, once its file is there and written to the end."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return str(json.loads(file.read_text())["address"])
+        except (FileNotFoundError, json.JSONDecodeError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 @contextmanager
 def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
     made = Cluster(folder)
@@ -66,10 +78,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
             "--scheduler-file",
             str(file),
         )
-        deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        made.address = json.loads(file.read_text())["address"]
+        made.address = address_in(file)
         for i in range(workers):
             made.worker(f"worker-{i}")
         yield made
