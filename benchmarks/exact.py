@@ -5,7 +5,7 @@
 
 Prints, for each network and method, the share solved, median and worst seconds, the geometric mean and the extremes of
 the ratios of the other methods to adaptive (an unsolved input counts at the time limit), and any disagreement.
---out FOLDER also writes every row as CSV and draws performance profiles.
+--out FOLDER also writes every row as CSV, draws performance profiles and adaptive's time against the size of the nets.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import argparse
 import csv
 import math
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -113,6 +114,34 @@ def profiles(rows: list[Row], methods: list[str], out: Path) -> None:
     figure.savefig(out / "profiles.png", dpi=120)
 
 
+def growth(rows: list[Row], out: Path) -> None:
+    """Median seconds of adaptive against width, a line for each depth, a panel for each family (FAMILY_DEPTHxWIDTH)."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    times: dict[str, dict[int, dict[int, list[float]]]] = {}
+    for r in rows:
+        shape = re.fullmatch(r"(.*)_(\d+)x(\d+)", r.net)
+        if shape and r.method == "adaptive":
+            family, depth, width = shape[1], int(shape[2]), int(shape[3])
+            times.setdefault(family, {}).setdefault(depth, {}).setdefault(width, []).append(r.seconds)
+    if not times:
+        return
+    figure, axes = plt.subplots(1, len(times), figsize=(4.5 * len(times), 3.6), sharey=True, squeeze=False)
+    for ax, (family, depths) in zip(axes[0], sorted(times.items()), strict=True):
+        for depth, widths in sorted(depths.items()):
+            at = sorted(widths)
+            ax.plot(at, [np.median(widths[w]) for w in at], marker="o", label=f"{depth} layers")
+        ax.set(title=family, xlabel="neurons a layer", xscale="log", yscale="log")
+        ax.set_xticks([10, 20, 30, 50, 100], ["10", "20", "30", "50", "100"])
+        ax.legend()
+    axes[0][0].set_ylabel("median seconds")
+    figure.tight_layout()
+    figure.savefig(out / "growth.png", dpi=120)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nets", nargs="*", default=[n for n in shipped.names() if n.startswith("mnist17")])
@@ -156,6 +185,7 @@ def main() -> int:
             writer.writeheader()
             writer.writerows(asdict(r) for r in rows)
         profiles(rows, args.methods, args.out)
+        growth(rows, args.out)
     return 1 if wrong else 0
 
 

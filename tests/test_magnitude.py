@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,3 +87,33 @@ def test_a_proof_is_refused_where_numbers_overflow() -> None:
     assert net is not None
     with pytest.raises(Unproved, match="double precision"):
         prove(robustness(net, problem.x, problem.norm.p), 0.01, None, math.inf)
+
+
+@pytest.mark.parametrize("p", [1.001, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("size", [1e-200, 1e-155, 0.4, 1e60])
+@pytest.mark.parametrize("boxed", [False, True])
+def test_the_checker_lets_no_power_vanish(p: float, size: float, boxed: bool) -> None:
+    """A linear function with equal coefficients falls by size * n^(1/q) on the ball, less inside a box."""
+    from layercert.certificate.cap import lowest_on_cap
+
+    n, r = 12, 0.5
+    q = p / (p - 1.0)
+    room = np.full(n, 0.01 if boxed else r)
+    row = np.full((1, n), size)
+    truth = size * (n * 0.01 if boxed else r * n ** (1.0 / q))  # the box lies inside the ball
+    for cap in (np.zeros(0), np.full(n, size)):  # the second: g.w - 1e9 size <= 0 cuts nothing off
+        low, _ = lowest_on_cap(row, cap, -1e9 * size, r, q, room, room)
+        assert low[0] <= -truth * (1 - 1e-12)
+        assert low[0] >= -truth * (1 + 1e-9) - 1e-149
+
+
+def test_the_checker_refuses_what_its_margins_do_not_cover() -> None:
+    """The certificate of one network, signed over to the same network with numbers that overflow or vanish."""
+    problem = generic(23)
+    r = lc.measure(problem.network, problem.x, problem.norm.p, domain=problem.domain, certificate=True)
+    assert r.certificate is not None and lc.check(problem.network, r.certificate).ok
+    huge, tiny = scaled(problem, "last", 1e100), scaled(problem, "last", 1e-200)
+    assert huge is not None and tiny is not None
+    report = lc.check(huge, replace(r.certificate, network=huge.sha256))
+    assert not report.ok and "--exact" in report.reason
+    assert not lc.check(tiny, replace(r.certificate, network=tiny.sha256, radius=2 * r.upper, witness=None)).ok

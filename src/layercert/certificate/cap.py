@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from layercert.arrays import TINY
+
 #: Sums may be reordered (their error bound holds for any order), which lets them use vector instructions.
 FAST = {"reassoc", "contract", "nsz"}
 #: Evaluations of the concave function for each row.
@@ -130,15 +132,36 @@ def _split(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any,
             inner += part * side
         elif a > 0.0:
             part = min(a, mu * room ** (1.0 / (q - 1.0)))
-            power += part**q
             inner += part ** (q - 1.0) * side
         else:
             part = 0.0
         over += (a - part) * room
     if np.isinf(q):
         return r * top + over, inner + (r - filled) * top_slope, top, filled
-    length = np.sqrt(power) if q == 2.0 else power ** (1.0 / q)
+    # squares of what is smaller than TINY vanish
+    length = np.sqrt(power) + TINY if q == 2.0 else _length_of_parts(h, g, lam, mu, q, down, up)
     return r * length + over, r * inner / max(length, 1e-300) ** (q - 1.0), length, filled
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _length_of_parts(h: Any, g: Any, lam: float, mu: float, q: float, down: Any, up: Any) -> float:
+    """||t1||_q for any q, in units of the largest part: for p near 1 the powers of 0.5 vanish already."""
+    capped = len(g) > 0
+    top = 0.0
+    for j in range(len(h)):
+        t = h[j] + lam * (g[j] if capped else 0.0)
+        room = down[j] if t > 0.0 else up[j]
+        if room > 0.0:
+            top = max(top, min(abs(t), mu * room ** (1.0 / (q - 1.0))))
+    if not top > 0.0:
+        return 0.0
+    power = 0.0
+    for j in range(len(h)):
+        t = h[j] + lam * (g[j] if capped else 0.0)
+        room = down[j] if t > 0.0 else up[j]
+        if room > 0.0:
+            power += (min(abs(t), mu * room ** (1.0 / (q - 1.0))) / top) ** q
+    return float(top * power ** (1.0 / q))
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
@@ -155,18 +178,13 @@ def _largest(h: Any, g: Any, lam: float, down: Any, up: Any) -> float:
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _length(h: Any, q: float) -> float:
-    """||h||_q."""
-    total = 0.0
+    """||h||_q, in units of the largest entry."""
+    top, total = 0.0, 0.0
     for j in range(len(h)):
-        a = abs(h[j])
-        if np.isinf(q):
-            total = max(total, a)
-        elif q == 1.0:
-            total += a
-        elif q == 2.0:
-            total += a * a
-        elif a > 0.0:
-            total += a**q
-    if q == 2.0:
-        return float(np.sqrt(total))
-    return float(total) if q == 1.0 or np.isinf(q) else float(total ** (1.0 / q))
+        top = max(top, abs(h[j]))
+    if np.isinf(q) or not top > 0.0:
+        return top
+    for j in range(len(h)):
+        a = abs(h[j]) / top
+        total += a if q == 1.0 else a * a if q == 2.0 else a**q
+    return float(top * (total if q == 1.0 else np.sqrt(total) if q == 2.0 else total ** (1.0 / q)))

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import LARGE, Indices, Matrix, Vector
 from layercert.certificate.box_tree import prove_box_tree
 from layercert.certificate.claim import GO_ON, BoxTree, Certificate, Tree
 from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters
@@ -30,7 +30,7 @@ from layercert.threads import one_thread
 #: More rounds of tightening than this are not useful; a file that asks for them is refused.
 MOST_ROUNDS = 8
 #: Larger multipliers are refused: products with them would overflow.
-LARGEST = 1e100
+LARGEST = 1e50
 
 
 class Arithmetic(Protocol):
@@ -155,6 +155,11 @@ def _prove(arithmetic: Arithmetic, setting: Setting, certificate: Certificate) -
         raise Rejected("the network's values overflow on this ball")
     if any(not (np.abs(C) @ setting.T[-1] + np.abs(d) < 1e150).all() for C, d, _ in certificate.clauses):
         raise Rejected("a clause's values overflow on this ball")
+    if not arithmetic.exact and not all(setting.in_range(C, d) for C, d, _ in certificate.clauses):
+        raise Rejected(
+            f"numbers beyond {LARGE:.0e} can occur on this ball, where the margins of float64 arithmetic do not hold; "
+            "check in ball arithmetic (exact=True, --exact)"
+        )
     if not all(isinstance(tree, BoxTree) for tree in certificate.trees):
         arithmetic.tighten(start, None, 0.0)
     leaves = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
+from layercert.arrays import TINY, Indices, Mask, Matrix, Vector, gamma
 from layercert.certificate.setting import Setting, dual_norm
 from layercert.certificate.support import fall
 
@@ -122,7 +122,7 @@ class FloatArithmetic:
                 A = S @ network.weights[k]
         G = S @ network.weights[0]
         error = error + setting.noise * setting.r * (np.abs(S) @ setting.row_sizes)
-        return G, c - 1.01 * error
+        return G, c - 1.01 * error - TINY
 
     def objective(
         self, C: Matrix, d: Vector, mu: Vector, bounds: Bounds, parameters: Parameters
@@ -135,7 +135,7 @@ class FloatArithmetic:
         T = self.setting.T[-2] if network.L else np.abs(self.setting.x)
         error = 4.0 * noise * (size @ (np.abs(network.weights[-1]) @ T + np.abs(network.biases[-1])) + mu @ np.abs(d))
         if network.L == 0:
-            s = c + float(A @ self.setting.x) - 1.01 * error
+            s = c + float(A @ self.setting.x) - 1.01 * error - TINY
             return A, float(s - noise * self.setting.r * float(dual_norm(A, self.setting.q)))
         G, s = self.backward(A[None], np.array([c]), np.array([error]), network.L, bounds, parameters)
         return G[0], float(s[0])
@@ -157,7 +157,7 @@ class FloatArithmetic:
             if k == 0:
                 error = setting.noise * setting.T[0][free]
                 G, c = np.concatenate([W, -W]), np.concatenate([setting.z0[free], -setting.z0[free]])
-                c = c - np.concatenate([error, error])
+                c = c - np.concatenate([error, error]) - TINY
             else:
                 rows, consts = np.concatenate([W, -W]), np.concatenate([b, -b])
                 G, c = self.backward(rows, consts, setting.noise * np.abs(consts), k, bounds, None, touch)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from layercert.arrays import Matrix, Vector, gamma
+from layercert.arrays import TINY, Matrix, Vector, gamma
 from layercert.network import Network
 
 #: Sums may be reordered (their error bound holds for any order), which lets them use vector instructions.
@@ -49,7 +49,7 @@ def pack(network: Network, C: Matrix, d: Vector) -> Net:
     size = np.abs(C)
     return Net(
         widths, W, b, C @ last, C @ bias - d,
-        4.0 * unit * (size @ np.abs(last)), 4.0 * unit * (size @ np.abs(bias) + np.abs(d)), unit,
+        4.0 * unit * (size @ np.abs(last)), 4.0 * unit * (size @ np.abs(bias) + np.abs(d)) + TINY, unit,
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def bound_neurons(net: Any, w: Any, lo: Any, hi: Any, side: Any) -> bool:
             total = 0.0
             for t in range(symbols):
                 total += abs(row[t])
-            error = 1.01 * error + 4.0 * net.unit * size + 1e-290
+            error = 1.01 * error + 4.0 * net.unit * size + TINY
             low = max(value - total - error, least - 2.0 * net.unit * size)
             high = min(value + total + error, most + 2.0 * net.unit * size)
             if side[k, i] > 0:

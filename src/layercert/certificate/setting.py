@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from layercert.arrays import Matrix, Vector, gamma
+from layercert.arrays import LARGE, Matrix, Vector, gamma
 from layercert.network import Network
 
 
@@ -61,6 +61,17 @@ class Setting:
         for W, b in zip(weights[1:], biases[1:], strict=True):
             sizes.append((np.abs(W) @ sizes[-1] + np.abs(b)) * (1.0 + self.noise))
         return tuple(sizes)
+
+    def in_range(self, C: Matrix, d: Vector) -> bool:
+        """Is every number that a pass can meet at most LARGE? Then margins in float64 hold (arrays.py)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = np.abs(C)
+            tops = [float(t.max()) for t in self.T] + [float((size @ self.T[-1] + np.abs(d)).max())]
+            pull = np.ones(len(size)) @ size
+            for W in reversed(self.network.weights):
+                pull = np.maximum(pull, 1.0) @ np.abs(W)
+                tops.append(float(pull.max()))
+        return all(top <= LARGE for top in tops)
 
     @cached_property
     def noise(self) -> float:
