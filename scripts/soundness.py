@@ -57,7 +57,7 @@ def faults(problem: Problem, exact: bool) -> list[str]:
 
 
 def unattained(problem: Problem, lower: float) -> bool:
-    """Is the nearest unsafe point a tie without an inside, which no float64 point attains, and the bound its distance?"""
+    """Is the nearest unsafe point a tie without an inside, which no float64 point attains, and the bound right?"""
     true, _ = brute_force(problem)
     return math.isclose(lower, true, rel_tol=1e-6) and only_ties(problem, true)
 
