@@ -383,3 +383,40 @@ class TestSoundness:
         for a, b, slope, lift in zip(lo, hi, su, iu, strict=True):
             assert Fraction(slope) * Fraction(a) + Fraction(lift) >= 0
             assert Fraction(slope) * Fraction(b) + Fraction(lift) >= Fraction(b)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+def test_each_row_is_tightened_with_slopes_of_its_own(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second pass only narrows, narrows something, and cuts off no point of the cap."""
+    from layercert.certificate.floats import Bounds, FloatArithmetic
+    from layercert.certificate.setting import Setting
+
+    rng = np.random.default_rng(5)
+    sizes = [6, 8, 8, 8, 2]
+    network = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
+    )
+    setting = Setting(network, rng.normal(size=6), p, 0.3, None)
+    arithmetic = FloatArithmetic(setting)
+    g, s = rng.normal(size=6), 0.05
+    touch = [np.zeros(n) for n in network.widths]
+
+    def tightened() -> Bounds:
+        T = setting.T[: network.L]
+        bounds = Bounds([np.zeros(n) for n in network.widths], [-t for t in T], [t.copy() for t in T])
+        assert arithmetic.tighten(bounds, g, s, touch)
+        return bounds
+
+    both = tightened()
+    monkeypatch.setattr(arithmetic, "slopes_at_least_points", lambda G, depth: touch[:depth])
+    once = tightened()
+    assert all((a >= b).all() for a, b in zip(both.lo, once.lo, strict=True))
+    assert all((a <= b).all() for a, b in zip(both.hi, once.hi, strict=True))
+    assert any((a > b).any() for a, b in zip(both.lo, once.lo, strict=True))
+    w = rng.normal(size=(20_000, 6))
+    w *= 0.3 * rng.random((20_000, 1)) / np.linalg.norm(w, ord=p, axis=1, keepdims=True)
+    w = w[w @ g + s <= 0]
+    assert len(w) > 100
+    for point in w:
+        for z, lo, hi in zip(network.preactivations(setting.x + point), both.lo, both.hi, strict=True):
+            assert ((lo <= z) & (z <= hi)).all()

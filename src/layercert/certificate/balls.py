@@ -70,10 +70,14 @@ class BallArithmetic:
                 G, c = rows, up + [-v for v in up]
             else:
                 consts = [self.flint.arb(float(v)) for v in np.concatenate([b, -b])]
-                G, c = self._backward(rows, consts, k, bounds, None, touch)
-            low = self._lowest(G, c, g, s)
+                G, c = self._backward(rows, list(consts), k, bounds, None, touch)
+            low, lam = self._lowest(G, c, g, s)
+            if k > 0 and g is not None:
+                halves = _middle(G) + lam[:, None] * _middle(g)
+                G, c = self._backward(rows, consts, k, bounds, None, self.guide.slopes_at_least_points(halves, k))
+                low = np.maximum(low, self._lowest(G, c, g, s)[0])
             m = len(free)
-            if not bounds.narrow(k, free, np.array(low[:m]), -np.array(low[m:])):
+            if not bounds.narrow(k, free, low[:m], -low[m:]):
                 return False
         return True
 
@@ -84,7 +88,7 @@ class BallArithmetic:
         depth: int,
         bounds: Bounds,
         parameters: Parameters | None,
-        touch: list[Vector] | None = None,
+        touch: list[Vector] | list[Matrix] | None = None,
     ) -> Any:
         for k in range(depth - 1, -1, -1):
             lo, hi, side = bounds.lo[k], bounds.hi[k], bounds.side(k)
@@ -92,12 +96,12 @@ class BallArithmetic:
             unstable = ~on & ~off
             su, iu = upper_line(lo, hi, unstable)
             self._check_lines(lo, hi, su, iu, unstable)
-            alpha = lower_slopes(k, lo, hi, parameters, touch)
+            alpha = np.broadcast_to(lower_slopes(k, lo, hi, parameters, touch), (A.nrows(), len(lo)))
             beta = np.zeros_like(lo) if parameters is None else parameters.beta[k]
             S = self.flint.arb_mat(A.nrows(), A.ncols())
             for i in range(A.nrows()):
                 for j in range(A.ncols()):
-                    value = self._slope(A[i, j], on[j], off[j], float(alpha[j]), float(su[j]))
+                    value = self._slope(A[i, j], on[j], off[j], float(alpha[i, j]), float(su[j]))
                     if unstable[j]:
                         c[i] = c[i] + self._negative(A[i, j]) * float(iu[j])
                     if beta[j] and side[j]:
@@ -161,15 +165,14 @@ class BallArithmetic:
             length = powers ** (1 / arb(q)) if powers > 0 else arb(0)
         return total + length * setting.r
 
-    def _lowest(self, G: Any, c: list[Any], g: Any, s: Any) -> list[float]:
-        """Lower bounds of the rows on the cap, rounded down to floats."""
+    def _lowest(self, G: Any, c: list[Any], g: Any, s: Any) -> tuple[Vector, Vector]:
+        """Lower bounds of the rows on the cap, rounded down to floats, and the multipliers of the cap."""
         m, n = G.nrows(), G.ncols()
         lam = np.zeros(m)
         if g is not None:
-            rows = np.array([[float(G[i, j].mid()) for j in range(n)] for i in range(m)])
-            halfspace = np.array([float(g[0, j].mid()) for j in range(n)])
+            halfspace = _middle(g)[0]
             if halfspace.any():
-                lam = self.guide.lowest(rows, halfspace, float(s.mid()))[1]
+                lam = self.guide.lowest(_middle(G), halfspace, float(s.mid()))[1]
         out = []
         for i in range(m):
             value = c[i] - self._fall(G, i)
@@ -177,7 +180,12 @@ class BallArithmetic:
                 H = self.flint.arb_mat([[G[i, j] + g[0, j] * float(lam[i]) for j in range(n)]])
                 value = value.max(c[i] + s * float(lam[i]) - self._fall(H, 0))
             out.append(_down(value))
-        return out
+        return np.array(out), lam
+
+
+def _middle(G: Any) -> Matrix:
+    """The centres of a matrix of balls."""
+    return np.array([[float(G[i, j].mid()) for j in range(G.ncols())] for i in range(G.nrows())])
 
 
 def _down(a: Any) -> float:

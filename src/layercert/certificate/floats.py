@@ -72,8 +72,10 @@ def _finite(g: Vector, s: float) -> bool:
     return bool(np.isfinite(s) and np.isfinite(g).all())
 
 
-def lower_slopes(k: int, lo: Vector, hi: Vector, parameters: Parameters | None, touch: list[Vector] | None) -> Vector:
-    """Slopes of the lower lines in layer k: the node's own, or those to tighten with, or CROWN's."""
+def lower_slopes(
+    k: int, lo: Vector, hi: Vector, parameters: Parameters | None, touch: list[Vector] | list[Matrix] | None
+) -> Vector | Matrix:
+    """Slopes of the lower lines in layer k: the node's own, or those to tighten with (a row's own), or CROWN's."""
     if parameters is not None:
         return parameters.alpha[k]
     return touch[k] if touch is not None else (hi > -lo).astype(np.float64)
@@ -96,7 +98,7 @@ class FloatArithmetic:
         depth: int,
         bounds: Bounds,
         parameters: Parameters | None,
-        touch: list[Vector] | None = None,
+        touch: list[Vector] | list[Matrix] | None = None,
     ) -> tuple[Matrix, Vector]:
         """G, s with G w + s <= A x^depth + c on the node; `error` is what the given rows are wrong by.
 
@@ -145,7 +147,10 @@ class FloatArithmetic:
         return _finite(g, s) and s > float(fall(self.setting, g[None])[0])
 
     def tighten(self, bounds: Bounds, g: Vector | None, s: float, touch: list[Vector] | None = None) -> bool:
-        """Bounds of the unstable neurons on the cap g.w + s <= 0 of the ball; False when the node turns out empty."""
+        """Bounds of the unstable neurons on the cap g.w + s <= 0 of the ball; False when the node turns out empty.
+
+        Two passes: with the node's slopes, then for each row with those that touch where the first one was least.
+        """
         network, setting = self.setting.network, self.setting
         if g is not None and not _finite(g, s):
             return True
@@ -161,12 +166,32 @@ class FloatArithmetic:
             else:
                 rows, consts = np.concatenate([W, -W]), np.concatenate([b, -b])
                 G, c = self.backward(rows, consts, setting.noise * np.abs(consts), k, bounds, None, touch)
-            low = c + self.lowest(G, g, s)[0]
+            least, lam = self.lowest(G, g, s)
+            low = c + least
+            if k > 0 and g is not None:
+                slopes = self.slopes_at_least_points(G + lam[:, None] * g, k)
+                G, c = self.backward(rows, consts, setting.noise * np.abs(consts), k, bounds, None, slopes)
+                low = np.maximum(low, c + self.lowest(G, g, s)[0])
             low = low - gamma(4) * np.abs(low)
             m = len(free)
             if not bounds.narrow(k, free, low[:m], -low[m:]):
                 return False
         return True
+
+    def slopes_at_least_points(self, G: Matrix, depth: int) -> list[Matrix]:
+        """Lower slopes of its own for each row: those that touch where the row is least, roughly (any are sound)."""
+        network, (down, up) = self.setting.network, self.setting.room
+        h = np.where(G > 0, -down, up)
+        if not np.isinf(self.setting.p):
+            size = np.sqrt((G * G).sum(axis=1, keepdims=True))
+            h = np.clip(G * (-self.setting.r / np.maximum(size, 1e-300)), -down, up)
+        h = h + self.setting.x
+        slopes = []
+        for W, b in zip(network.weights[:depth], network.biases[:depth], strict=True):
+            z = h @ W.T + b
+            slopes.append((z > 0).astype(np.float64))
+            h = np.maximum(z, 0.0)
+        return slopes
 
     def lowest(self, G: Matrix, g: Vector | None, s: float) -> tuple[Vector, Vector]:
         """Lower bounds of G w on the cap g.w + s <= 0 of ball and box, and the multipliers of the cap."""
