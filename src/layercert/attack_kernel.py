@@ -13,6 +13,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.problem import Problem
+from layercert.programs.kernels.dense import clear, copy
 from layercert.programs.kernels.jit import njit_sums
 
 
@@ -105,7 +106,7 @@ def clause_value(R, c, first, noff, v, z, clause):  # type: ignore[no-untyped-de
 def row_gradient(W0, Wh, R, noff, woff, z, row, S, g):  # type: ignore[no-untyped-def]
     """g = the gradient of a row on the linear piece of z; S is scratch, as long as z."""
     L = len(noff) - 1
-    g[:] = 0.0
+    clear(g)
     if L == 0:
         for j in range(len(g)):
             g[j] = R[row, j]
@@ -160,7 +161,7 @@ def nearest_step(g, s, lo, hi, boxed, p, w):  # type: ignore[no-untyped-def]
     from the left ends after finitely many steps. p = 1: the largest |g_i| first. inf when the box has no such point.
     """
     n = len(g)
-    w[:] = 0.0
+    clear(w)
     top = 0.0
     for i in range(n):
         top = max(top, abs(g[i]))
@@ -215,9 +216,14 @@ def _nearest_l1(g, s, lo, hi, boxed, w):  # type: ignore[no-untyped-def]
                 best = i
         w[best] = -s / g[best]
         return abs(w[best]), abs(g[best])
-    order = np.argsort(-np.abs(g))
+    heap = np.arange(len(g))  # largest |g_i| on top: few are needed, and numba compiles np.argsort for two seconds
+    for at in range(len(g) // 2 - 1, -1, -1):
+        _sift(heap, at, len(g), g)
     left, length = s, 0.0
-    for i in order:
+    for last in range(len(g) - 1, -1, -1):
+        i = heap[0]
+        heap[0] = heap[last]
+        _sift(heap, 0, last, g)
         size = abs(g[i])
         if size == 0.0:
             break
@@ -228,6 +234,19 @@ def _nearest_l1(g, s, lo, hi, boxed, w):  # type: ignore[no-untyped-def]
         if left <= 1e-15 * s:
             return length, size
     return np.inf, 0.0
+
+
+@njit_sums
+def _sift(heap, at, count, g):  # type: ignore[no-untyped-def]
+    """Let heap[at] sink among the first `count` until no child has a larger |g|."""
+    while 2 * at + 1 < count:
+        child = 2 * at + 1
+        if child + 1 < count and abs(g[heap[child + 1]]) > abs(g[heap[child]]):
+            child += 1
+        if abs(g[heap[child]]) <= abs(g[heap[at]]):
+            return
+        heap[at], heap[child] = heap[child], heap[at]
+        at = child
 
 
 @njit_sums
@@ -275,7 +294,7 @@ def seek(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, clause, start,
         return np.inf, w
     # w is unsafe: back to the boundary on the way to x, then slide along it
     distance = np.inf
-    trial[:] = 0.0
+    clear(trial)
     for _ in range(steps):
         # the last unsafe point between w (unsafe) and trial (maybe safe)
         low, high, at_low = 0.0, 1.0, value
@@ -318,12 +337,24 @@ def seek(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, clause, start,
         for i in range(n):
             at -= g[i] * w[i]
         if at <= 0:  # the piece's plane has x on its unsafe side
-            trial[:] = 0.0
+            clear(trial)
             continue
         shorter, _ = nearest_step(g, at * (1.0 + 1e-12), lo, hi, boxed, p, trial)
         if not shorter < distance:
             break
     return distance, w
+
+
+@njit_sums
+def two_least(values):  # type: ignore[no-untyped-def]
+    """Where the least value is, and the next one; a single value is both."""
+    at, then = 0, -1
+    for i in range(1, len(values)):
+        if values[i] < values[at]:
+            at, then = i, at
+        elif then < 0 or values[i] < values[then]:
+            then = i
+    return at, at if then < 0 else then
 
 
 @njit_sums
@@ -338,11 +369,11 @@ def run(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, U, steps, resta
         reached[clause] = d
         if d < best:
             best, winner = d, clause
-            found[:] = w
-    order = np.argsort(reached)
+            copy(w, found)
+    near, other = two_least(reached)
     start = np.empty(n)
     for r in range(restarts):
-        clause = order[r % min(clauses, 2)]
+        clause = near if r % 2 == 0 else other
         size = best if np.isfinite(best) else 1.0 + lp_norm(x, p)
         for i in range(n):
             start[i] = np.random.normal()
@@ -354,5 +385,5 @@ def run(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, U, steps, resta
         d, w = seek(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, clause, start, steps, best)
         if d < best:
             best, winner = d, clause
-            found[:] = w
+            copy(w, found)
     return best, found, winner

@@ -14,6 +14,21 @@ def copy(source: Vector, target: Vector) -> None:
 
 
 @inner
+def copy_rows(source: Matrix, target: Matrix) -> None:
+    """The same for matrices."""
+    for i in range(len(target)):
+        for c in range(target.shape[1]):
+            target[i, c] = source[i, c]
+
+
+@inner
+def clear(target: Vector) -> None:
+    """target = 0."""
+    for c in range(len(target)):
+        target[c] = 0.0
+
+
+@inner
 def axpy(t: float, a: Vector, b: Vector) -> None:
     """b += t a."""
     for c in range(len(b)):

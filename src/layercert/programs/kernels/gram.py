@@ -10,7 +10,7 @@ the region's own optimum, which is one step away from most of them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from layercert.programs.kernels.units import in_own_units, in_units
 SHARE = 0.25
 #: Below this squared distance from the span of the active rows the Gram matrix loses too many digits: use the rows.
 NEARLY_DEPENDENT = 1e-7
+#: k and e at the start. Typed: for the constants 0 and -1 numba would compile all that they reach once more.
+NO_ROWS: Any = np.int64(0)
+NO_ROW: Any = np.int64(-1)
 
 
 class Rows(NamedTuple):
@@ -306,7 +309,7 @@ def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix,
     points = np.zeros((len(faces), n))
     multipliers = np.zeros((len(faces), m))
 
-    region, k_home, D_home = to_optimum(rows, home, 0, 0.0, -1, U, to)
+    region, k_home, D_home = to_optimum(rows, home, NO_ROWS, 0.0, NO_ROW, U, to)
     for f in range(len(faces)):
         e = faces[f]
         K, lam, L, y, settled = active

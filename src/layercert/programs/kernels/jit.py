@@ -24,7 +24,8 @@ F = TypeVar("F", bound=Callable[..., object])
 
 log = logging.getLogger(__name__)
 
-_ALWAYS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+# no entry points for C: nobody calls the kernels from there, and each takes time to compile
+_ALWAYS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _SUMS = {"reassoc", "contract", "nsz"}
 _UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
 

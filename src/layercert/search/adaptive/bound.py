@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from layercert.programs.kernels.dense import clear, copy, copy_rows
 from layercert.programs.kernels.jit import njit_sums
 from layercert.search.adaptive.halfspace import distance
 from layercert.search.adaptive.layers import OFF, ON, UNSTABLE, lines, tighten
 from layercert.search.adaptive.model import ALPHA, BETA, COEF, PHASE, POINT
+
+#: The layer from which on all are tightened. Typed: for the constant 0 numba would compile `tighten` a second time.
+ALL = np.int64(0)
 
 
 @njit_sums
@@ -54,7 +58,7 @@ def backward(model, state, mu, first, kind, su, iu, S, g):  # type: ignore[no-un
                     at = woff[k] + (i - base) * m
                     for j in range(m):
                         state[COEF, below + j] += S[i] * model.Wh[at + j]
-    g[:] = 0.0
+    clear(g)
     for i in range(noff[1]):
         if S[i] != 0.0:
             drift += abs(S[i]) * model.D[i]
@@ -123,14 +127,14 @@ def optimise(model, state, mu, first, U, steps, best_w):  # type: ignore[no-unty
         better = value > best
         if better:
             best = value
-            keep[:] = state[ALPHA : COEF + 1]
-            keep_mu[:] = mu
-            best_w[:] = w
+            copy_rows(state[ALPHA : COEF + 1], keep)
+            copy(mu, keep_mu)
+            copy(w, best_w)
         if d >= U:
             break
         h = forward(model, state, kind, su, iu, w, z)
         if better:
-            state[POINT] = z
+            copy(z, state[POINT])
         if step == steps:
             break
         if step == 0:
@@ -157,30 +161,27 @@ def optimise(model, state, mu, first, U, steps, best_w):  # type: ignore[no-unty
                     state[BETA, i] = max(state[BETA, i] + 0.05 * unit[k] * move, 0.0)
         if rows > 1:
             reweigh(model, mu, first, h, pace)
-    state[ALPHA : COEF + 1] = keep
-    mu[:] = keep_mu
+    copy_rows(keep, state[ALPHA : COEF + 1])
+    copy(keep_mu, mu)
     return best
 
 
 @njit_sums
-def focus(model, state, mu, first, U, refinements):  # type: ignore[no-untyped-def]
-    """Tighten all layers on the cap of the node's own halfspace, as its alpha, beta and mu stand; False: empty."""
-    noff = model.noff
-    N = noff[-1]
+def deepen(model, state, mu, first, U, goal, bound, steps, rounds, refinements, w):  # type: ignore[no-untyped-def]
+    """Tighten on the cap and optimise again, as long as that closes the gap to U; the node's bound, inf when empty.
+
+    The cap is that of the node's own halfspace, as its alpha, beta and mu stand.
+    """
+    L = len(model.noff) - 1
+    N = model.noff[L]
     kind, su, iu = np.empty(N, np.int8), np.empty(N), np.empty(N)
     S, g = np.empty(N), np.empty(model.W0.shape[1])
-    lines(state, kind, su, iu)
-    s, drift = backward(model, state, mu, first, kind, su, iu, S, g)
-    # g.w <= -s + drift ||w|| and ||w|| <= U
-    return tighten(model, state, U, 0, len(noff) - 1, g, s - drift * U, refinements)
-
-
-@njit_sums
-def deepen(model, state, mu, first, U, goal, bound, steps, rounds, refinements, w):  # type: ignore[no-untyped-def]
-    """Tighten on the cap and optimise again, as long as that closes the gap to U; the node's bound, inf when empty."""
     for _ in range(rounds):
         before = bound
-        if not focus(model, state, mu, first, U, refinements):
+        lines(state, kind, su, iu)
+        s, drift = backward(model, state, mu, first, kind, su, iu, S, g)
+        s -= drift * U  # g.w <= -s + drift ||w|| and ||w|| <= U
+        if not tighten(model, state, U, ALL, L, g, s, refinements):
             return np.inf
         bound = max(bound, optimise(model, state, mu, first, goal, steps, w))
         if bound >= goal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from layercert.programs.kernels.dense import copy, copy_rows
 from layercert.programs.kernels.jit import njit_sums
 from layercert.search.adaptive.bound import deepen, optimise
 from layercert.search.adaptive.model import ALPHA, COEF, HI, LO, PHASE, POINT
@@ -74,30 +75,34 @@ def expand(
     N = state.shape[1]
     score = np.empty(N)
     scores(state, score)
-    order = np.argsort(-score)
     trial = np.empty_like(kids)
     trial_mu = np.empty_like(kid_mu)
     trial_w = np.empty_like(points)
     value = np.empty(2)
     best, neuron = -1.0, -1
     for c in range(min(candidates, N)):
-        i = order[c]
+        i = 0  # the best one left
+        for j in range(1, N):
+            if score[j] > score[i]:
+                i = j
         if score[i] < 0.0 or (c > 0 and score[i] <= 0.0):
             break
         for side in range(2):
-            trial[side] = state
-            trial_mu[side] = mu
+            copy_rows(state, trial[side])
+            copy(mu, trial_mu[side])
             fix(trial[side], i, 1.0 - 2.0 * side)
             value[side] = max(parent, optimise(model, trial[side], trial_mu[side], first, goal, probe, trial_w[side]))
         gain = progress(parent, value[0], U) * progress(parent, value[1], U)
         if gain > best:
             best, neuron = gain, i
-            kids[:] = trial
-            kid_mu[:] = trial_mu
-            points[:] = trial_w
-            bounds[:] = value
+            for side in range(2):
+                copy_rows(trial[side], kids[side])
+            copy_rows(trial_mu, kid_mu)
+            copy_rows(trial_w, points)
+            copy(value, bounds)
         if value[0] >= goal and value[1] >= goal:
             break
+        score[i] = -1.0  # had its turn
     for side in range(2):
         if bounds[side] >= goal:
             continue

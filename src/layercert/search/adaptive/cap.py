@@ -24,14 +24,17 @@ ROUNDS = 7
 def lowest(h, sign, U, model, g, s, g_size):  # type: ignore[no-untyped-def]
     """A lower bound, rounded down, of sign*h.w on the cap, and its lam; g_size = ||g||_q, or 0 when there is no cap."""
     warm = np.zeros(1)
-    value, slope, h_size = _evaluate(h, sign, 0.0, U, model, g, s, warm)
+    up = 1.0 + 2.3e-16 * (2 * len(h) + 128)
+    drop, tilt, h_size = fall(h, sign, 0.0, g, U, model, warm)
+    value, slope = -drop * up, s - tilt
     best, at = value, 0.0
     if g_size > 0.0 and slope > 0.0 and h_size > 0.0:
         left, left_value, left_slope = 0.0, value, slope
         lam = 0.5 * h_size / g_size
         right, right_value, right_slope = -1.0, 0.0, 0.0
         for _ in range(ROUNDS):
-            value, slope, _ = _evaluate(h, sign, lam, U, model, g, s, warm)
+            drop, tilt, _ = fall(h, sign, lam, g, U, model, warm)
+            value, slope = lam * s - drop * up, s - tilt
             # the entries of h + lam g are rounded, whatever cancels
             proved = value - 1e-15 * U * (h_size + lam * g_size) - 1e-15 * lam * abs(s)
             if proved > best:
@@ -73,10 +76,3 @@ def minimiser(h, lam, U, model, g, w):  # type: ignore[no-untyped-def]
         for j in range(n):
             w[j] *= U / np.sqrt(length)
             w[j] = min(max(w[j], model.box_lo[j]), model.box_hi[j])
-
-
-@njit_sums
-def _evaluate(h, sign, lam, U, model, g, s, warm):  # type: ignore[no-untyped-def]
-    """lam s - fall(sign h + lam g), rounded down, its derivative in lam, and ||h||_q."""
-    drop, slope, size = fall(h, sign, lam, g, U, model, warm)
-    return lam * s - drop * (1.0 + 2.3e-16 * (2 * len(h) + 128)), s - slope, size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.attack_kernel import nearest_step
+from layercert.programs.kernels.dense import clear
 from layercert.programs.kernels.jit import njit_sums
 
 
@@ -37,7 +38,7 @@ def distance(g, s, drift, model, w):  # type: ignore[no-untyped-def]
     norm's slope explains.
     """
     if s <= 0.0:
-        w[:] = 0.0
+        clear(w)
         return 0.0
     if np.isinf(model.p):
         return _distance_linf(g, s, drift, model.box_lo, model.box_hi, model.boxed, w)
@@ -93,7 +94,7 @@ def _distance_l2(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-unty
     for j in range(n):
         total += g[j] * g[j]
     if not 1e-200 < total < 1e200:
-        w[:] = 0.0
+        clear(w)
         if total == 0.0 and dual_norm(g, 2.0) == 0.0:  # all zero, not just too small for squares
             return np.inf if drift == 0.0 else s / drift * (1.0 - 1e-15)
         return 0.0
