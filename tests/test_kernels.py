@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import layercert as lc
-from layercert import clock, shipped
+from layercert import clock, compiling, shipped
 from layercert.arrays import gamma
 from layercert.attack import attack
 from layercert.geometry import Polyhedron
@@ -31,7 +31,7 @@ from layercert.network import Network
 from layercert.norms import Box, Norm
 from layercert.problem import robustness
 from layercert.programs.chain import SolverChain
-from layercert.programs.kernels import GramKernel, KernelSolver, SimplexKernel, SmoothKernel, jit, kernels
+from layercert.programs.kernels import jit, kernels
 from layercert.programs.kernels.proof import bound_in_box
 from layercert.programs.program import Programs, Solutions, Solver, check, prove
 from layercert.programs.stacks import make_chain
@@ -289,23 +289,6 @@ def unit_halfspace() -> Programs:
     return Programs(rows, np.array([-1]), Norm(2.0))
 
 
-@pytest.mark.parametrize("cold", [True, False])
-def test_a_cold_cache_is_announced_once(cold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(jit, "is_compiled", lambda entry: not cold)
-    monkeypatch.setattr(GramKernel, "_announced", False)
-    for _ in range(2):
-        assert solved(GramKernel(said.append), unit_halfspace()).value[0] == 1.0
-    assert len(said) == cold
-    assert all("compiling" in line and "20 s" in line for line in said)
-
-
-def test_other_kernels_have_their_own_announcement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SimplexKernel, "_announced", False)
-    monkeypatch.setattr(SmoothKernel, "_announced", True)
-    assert not SimplexKernel._announced and not KernelSolver._announced
-
-
 def fresh(module: str = "layercert.somewhere") -> Callable[[float], float]:
     """A compiled function of a module, not yet compiled and kept nowhere: the first call takes a while."""
 
@@ -347,21 +330,22 @@ def test_compiling_does_not_count_against_a_time_limit(monkeypatch: pytest.Monke
 def test_compiling_is_announced_once_and_only_ours(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jit, "_said", False)
+    monkeypatch.setattr(compiling, "_said", set())
     fresh("mine")(0.5)
     assert capsys.readouterr().err == ""  # a user's own kernels
-    fresh()(0.5)
-    fresh()(0.5)
-    assert capsys.readouterr().err == jit.COMPILING + "\n"
+    for module, said in (("layercert.somewhere", compiling.KERNELS), ("layercert.certificate.cap", compiling.CHECKER)):
+        fresh(module)(0.5)
+        fresh(module)(0.5)
+        assert capsys.readouterr().err == said + "\n"
 
 
 def test_the_announcement_goes_to_the_log_where_somebody_listens(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jit, "_said", False)
+    monkeypatch.setattr(compiling, "_said", set())
     with caplog.at_level(logging.INFO, logger="layercert"):
         fresh()(0.5)
-    assert jit.COMPILING in [record.message for record in caplog.records]
+    assert compiling.KERNELS in [record.message for record in caplog.records]
     assert capsys.readouterr().err == ""
 
 

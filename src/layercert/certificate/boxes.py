@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from layercert.certificate.forms import FAST, bound_neurons, bound_rows
+from layercert.compiling import njit
 
 #: Steps in the search for weights.
 STEPS = 100

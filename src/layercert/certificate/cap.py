@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from layercert.arrays import TINY
+from layercert.compiling import njit
 
 #: Sums may be reordered (their error bound holds for any order), which lets them use vector instructions.
 FAST = {"reassoc", "contract", "nsz"}

@@ -309,4 +309,4 @@ def _sentence(problem: Problem, certificate: Certificate, leaves: int, arithmeti
     if certificate.witness is not None:
         what = "an unsafe point" if certificate.label is None else "a point that is not"
         text += f", and {what} lies at distance {certificate.upper:.9g}"
-    return f"{text} ({leaves} leaves, {arithmetic})."
+    return f"{text} ({leaves} {'leaf' if leaves == 1 else 'leaves'}, {arithmetic})."

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from layercert.arrays import TINY, Matrix, Vector, gamma
+from layercert.compiling import njit
 from layercert.network import Network
 
 #: Sums may be reordered (their error bound holds for any order), which lets them use vector instructions.

@@ -15,8 +15,6 @@ NOT_PROVED = 1
 
 
 def run_check(args: argparse.Namespace) -> int:
-    import layercert.programs.kernels.jit  # noqa: F401 - says so when the checker's kernels have to be compiled first
-
     network = load(shipped.path(args.model))
     if args.spec is not None:
         from layercert.cli.files import all_parts

@@ -9,7 +9,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from layercert import clock
 from layercert.arrays import Matrix, Vector
@@ -18,6 +17,7 @@ from layercert.certificate.boxes import MOST_OPEN, examine
 from layercert.certificate.claim import BoxTree
 from layercert.certificate.forms import pack, work
 from layercert.certificate.setting import Setting
+from layercert.compiling import njit
 
 #: Nodes between two looks at the clock.
 ROUND = 2000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,14 @@ NO_MATRIX = np.empty((0, 0))
 
 
 class KernelSolver(ABC):
-    """A compiled kernel behind the `Solver` protocol: scaling, zero rows, and the first compilation."""
+    """A compiled kernel behind the `Solver` protocol: scaling and zero rows."""
 
     name: str
-    _announced = False
-
-    def __init__(self, announce: Callable[[str], None] | None = None) -> None:
-        self._announce = announce
-        self._compiled: Any = None
 
     @abstractmethod
     def supports(self, programs: Programs) -> bool: ...
 
+    @cached_property
     @abstractmethod
     def _entry(self) -> Any:
         """The compiled function that solves a family."""
@@ -51,21 +47,7 @@ class KernelSolver(ABC):
         if min(row_sizes(programs.rows, programs.norm).tolist()) <= TINY:
             live, which = without_zero_rows(programs)
             return with_zero_rows(programs, which, self.solve(live))
-        return Candidates(*self._run(self._ready(), programs))
-
-    def _ready(self) -> Any:
-        """The entry point; says so, once, when the machine code has to be made first."""
-        if self._compiled is not None:
-            return self._compiled
-        self._compiled = entry = self._entry()
-        if not type(self)._announced:
-            from layercert.programs.kernels.jit import announce, is_compiled
-
-            type(self)._announced = True
-            if not is_compiled(entry):
-                tell = self._announce or announce
-                tell(f"compiling the {self.name} distance kernel for this machine: about 20 s, this once")
-        return entry
+        return Candidates(*self._run(self._entry, programs))
 
 
 class GramKernel(KernelSolver):
@@ -76,6 +58,7 @@ class GramKernel(KernelSolver):
     def supports(self, programs: Programs) -> bool:
         return programs.norm.p == 2.0 and programs.box is None and programs.tilt is None
 
+    @cached_property
     def _entry(self) -> Any:
         from layercert.programs.kernels.gram import answer
 
@@ -98,6 +81,7 @@ class SimplexKernel(KernelSolver):
     def supports(self, programs: Programs) -> bool:
         return programs.norm.p in (1.0, math.inf) and programs.tilt is None
 
+    @cached_property
     def _entry(self) -> Any:
         from layercert.programs.kernels.simplex import answer
 
@@ -112,15 +96,16 @@ class SmoothKernel(KernelSolver):
     def supports(self, programs: Programs) -> bool:
         return 1.1 <= programs.norm.p <= 12.0 and programs.tilt is None
 
+    @cached_property
     def _entry(self) -> Any:
         from layercert.programs.kernels.smooth import answer
 
         return answer
 
 
-def kernels(norm: Norm, announce: Callable[[str], None] | None = None) -> list[Solver]:
+def kernels(norm: Norm) -> list[Solver]:
     """The kernels for a norm, in the order in which to try them."""
     if norm.p in (1.0, math.inf):
-        return [SimplexKernel(announce)]
-    smooth = SmoothKernel(announce)
-    return [GramKernel(announce), smooth] if norm.p == 2.0 else [smooth]
+        return [SimplexKernel()]
+    smooth = SmoothKernel()
+    return [GramKernel(), smooth] if norm.p == 2.0 else [smooth]

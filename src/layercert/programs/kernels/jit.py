@@ -1,28 +1,19 @@
-"""The compiler's options in one place, and what happens while it works for the first time: a user reads a line, and the
-clock of time limits stands still.
-
-This module and the kernels are the only ones that load numba.
-"""
+"""The compiler's options in one place."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 import numba.extending
-from numba.core import event
 from numba.core.options import DefaultOptions
 
-from layercert import clock
+import layercert.compiling  # noqa: F401 - tells a user who has to wait
 
 F = TypeVar("F", bound=Callable[..., object])
-
-log = logging.getLogger(__name__)
 
 # no entry points for C: nobody calls the kernels from there, and each takes time to compile
 _ALWAYS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -30,13 +21,6 @@ _SUMS = {"reassoc", "contract", "nsz"}
 _UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
 
 _current: set[Path] = set()  # cache folders without stale code
-_said = False
-
-#: What a user reads when machine code has to be made.
-COMPILING = (
-    "LayerCert compiles its kernels for this machine, this once: up to a minute, which no time limit counts; "
-    "after that they are cached"
-)
 
 
 def njit(function: F) -> F:
@@ -83,53 +67,3 @@ def _cached(compiled: Any) -> Any:
                 if index.stat().st_mtime < newest:
                     index.unlink()
     return compiled
-
-
-def is_compiled(entry: Any) -> bool:
-    """Is the machine code of this function on disk, made by this numba?"""
-    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-        return True
-    name = f"{Path(entry.py_func.__code__.co_filename).stem}.{entry.__name__}-*.nbi"
-    version = numba.__version__.encode()
-    return any(version in index.read_bytes()[:200] for index in Path(entry.stats.cache_path).glob(name))
-
-
-def announce(message: str) -> None:
-    """One line for a waiting user, once a process: to the log where somebody listens to it, else to stderr."""
-    global _said
-    if _said:
-        return
-    _said = True
-    if log.isEnabledFor(logging.INFO):
-        log.info(message)
-    else:
-        print(message, file=sys.stderr, flush=True)
-
-
-class _Watch(event.Listener):  # type: ignore[misc]  # numba has no types
-    """Told by numba of every compilation, which a cached function does not need; one may start others."""
-
-    def __init__(self) -> None:
-        self.depth = 0
-
-    def on_start(self, event: Any) -> None:
-        if _is_ours(event):
-            if self.depth == 0:
-                announce(COMPILING)
-                clock.stop()
-            self.depth += 1
-
-    def on_end(self, event: Any) -> None:
-        if _is_ours(event):
-            self.depth -= 1
-            if self.depth == 0:
-                clock.go_on()
-
-
-def _is_ours(event: Any) -> bool:
-    """A user's own kernels are none of our business."""
-    function = getattr(event.data.get("dispatcher"), "py_func", None)
-    return getattr(function, "__module__", "").partition(".")[0] == __name__.partition(".")[0]
-
-
-event.register("numba:compile", _Watch())
