@@ -10,23 +10,20 @@ the region's own optimum, which is one step away from most of them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.programs.kernels.dense import axpy, backward, copy, dot, forward
 from layercert.programs.kernels.jit import inner, njit
-from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
+from layercert.programs.kernels.scaled import FAILED, FAR, NO_ROW, OPTIMAL, ZERO
 from layercert.programs.kernels.units import in_own_units, in_units
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25
 #: Below this squared distance from the span of the active rows the Gram matrix loses too many digits: use the rows.
 NEARLY_DEPENDENT = 1e-7
-#: k and e at the start. Typed: for the constants 0 and -1 numba would compile all that they reach once more.
-NO_ROWS: Any = np.int64(0)
-NO_ROW: Any = np.int64(-1)
 
 
 class Rows(NamedTuple):
@@ -309,7 +306,7 @@ def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix,
     points = np.zeros((len(faces), n))
     multipliers = np.zeros((len(faces), m))
 
-    region, k_home, D_home = to_optimum(rows, home, NO_ROWS, 0.0, NO_ROW, U, to)
+    region, k_home, D_home = to_optimum(rows, home, ZERO, 0.0, NO_ROW, U, to)
     for f in range(len(faces)):
         e = faces[f]
         K, lam, L, y, settled = active

@@ -6,6 +6,8 @@ by the lengths of the rows, so they are given the family without them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from layercert.arrays import Indices, Matrix
@@ -13,6 +15,10 @@ from layercert.programs.program import Candidates, Programs, row_sizes
 
 #: What a kernel says of one program: a nearest point, a proof that it is beyond the cutoff, or neither.
 OPTIMAL, FAR, FAILED = 0, 1, 2
+#: A region's equality, and other constants to begin with. Typed: numba compiles all that a literal reaches once more.
+NO_ROW: Any = np.int64(-1)
+ZERO: Any = np.int64(0)
+NO: Any = np.bool_(False)
 
 #: A row shorter than this is a zero row: dividing by it would overflow.
 TINY = 1e-250

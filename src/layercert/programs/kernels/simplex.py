@@ -41,7 +41,7 @@ from layercert.programs.kernels.ray import (
     row_weight,
     where_it_stops,
 )
-from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
+from layercert.programs.kernels.scaled import FAILED, FAR, NO, NO_ROW, OPTIMAL, ZERO
 from layercert.programs.kernels.units import in_own_units, in_units, rooms, unit_rows
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
@@ -291,14 +291,14 @@ def solve_family(lp: Lp, faces: Indices, U: float) -> tuple[Indices, Matrix, Mat
     multipliers = np.zeros((len(faces), m))
     home, basis = new_basis(m, n), new_basis(m, n)
 
-    worst, inside = 0, True
+    worst, inside = ZERO, True
     for i in range(m):
         if r[i] < r[worst]:
             worst = i
         inside = inside and r[i] >= -SHARE * slack[i]
     region, k_home = OPTIMAL, 0
     if not inside:
-        region, k_home = ascend(lp, home, start_at(lp, home, worst, work), -1, U, False, work)
+        region, k_home = ascend(lp, home, start_at(lp, home, worst, work), NO_ROW, U, NO, work)
     for f in range(len(faces)):
         e = faces[f]
         away = e >= 0 and abs(r[e]) > SHARE * slack[e]
