@@ -78,8 +78,8 @@ def test_verify_is_certified() -> None:
 
 @pytest.fixture(scope="module")
 def real() -> tuple[Network, Certificate]:
-    """A certificate with several leaves, three classes, a box and a witness."""
-    rng = np.random.default_rng(11)
+    """A certificate with a dozen leaves and more, three classes, a box and a witness."""
+    rng = np.random.default_rng(28)  # 16 leaves, and both trees branch
     sizes = [6, 16, 16, 3]
     net = Network.from_arrays(
         [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)],
@@ -88,7 +88,7 @@ def real() -> tuple[Network, Certificate]:
     x = rng.uniform(-1, 1, 6)
     r = lc.measure(net, x, "linf", domain=(x - 3, x + 3), certificate=True)
     assert r.status == "exact" and r.certificate is not None
-    assert r.certificate.leaves > 4 and any(GO_ON in tree.layer for tree in r.certificate.trees)
+    assert r.certificate.leaves > 12 and any(GO_ON in tree.layer for tree in r.certificate.trees)
     return net, r.certificate
 
 
