@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -89,6 +90,21 @@ def test_every_reported_bound_is_true(seed: int) -> None:
             watch=lambda run, _, seen=seen: seen.append(run.lower),
         )
         assert all(b <= true * (1 + 1e-9) + 1e-12 for b in seen), (method, true, seen)
+
+
+@pytest.mark.parametrize("method", GEOMETRIC)
+def test_robust_is_not_claimed_by_rounding(method: str) -> None:
+    """Slopes of 1e-6 under values of 1e3: a distance of 1 is uncertain by 1e-7, and the truth is known by fractions."""
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        w, a, x = rng.uniform(0.5, 1) * 1e-6, rng.uniform(0.5, 1), rng.uniform(1, 2)
+        b = rng.uniform(1e3, 2e3)
+        c = rng.uniform(0.1e-6, 1e-6) - a * (w * x + b)
+        network = Network.from_arrays([[[w]], [[a], [0.0]]], [[b], [c, 0.0]])  # the one neuron is on all over the ball
+        true = float((Fraction(a) * (Fraction(w) * Fraction(x) + Fraction(b)) + Fraction(c)) / Fraction(a) / Fraction(w))
+        for beyond in (1e-9, 1e-8, 1e-7):
+            r = lc.measure(network, [x], 2.0, label=0, radius=true * (1 + beyond), method=method)
+            assert r.status != "robust" and r.lower <= true * (1 + 1e-12), (method, beyond, true, r)
 
 
 # logits are (1 - t, t): they cross at t = 0.5, so from t = 0.2 the distance is 0.3 in every norm

@@ -106,11 +106,10 @@ class Task:
             answer = self.chain.solve(single(whole, norm, box, self.cutoff))
             if answer.lower[0] >= self.cutoff:
                 continue
-            if not answer.decided[0]:
-                self.ceiling = min(self.ceiling, float(answer.lower[0]))
+            # a point beyond U whose bound is below: what is between may be rounding, and an unsafe point all the same
+            self.floor = min(self.floor, float(answer.lower[0]))
             if answer.value[0] < self.U:
                 self.U = float(answer.value[0])
-                self.floor = min(self.floor, float(answer.lower[0]))
                 yield Improve(self.cells.offset(answer.steps[0]), self.U, clause)
 
     def faces(self, rows: Polyhedron, which: Indices) -> Solutions:
