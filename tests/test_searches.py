@@ -101,7 +101,8 @@ def test_robust_is_not_claimed_by_rounding(method: str) -> None:
         b = rng.uniform(1e3, 2e3)
         c = rng.uniform(0.1e-6, 1e-6) - a * (w * x + b)
         network = Network.from_arrays([[[w]], [[a], [0.0]]], [[b], [c, 0.0]])  # the one neuron is on all over the ball
-        true = float((Fraction(a) * (Fraction(w) * Fraction(x) + Fraction(b)) + Fraction(c)) / Fraction(a) / Fraction(w))
+        W, A, B, C, X = (Fraction(v) for v in (w, a, b, c, x))
+        true = float((A * (W * X + B) + C) / (A * W))
         for beyond in (1e-9, 1e-8, 1e-7):
             r = lc.measure(network, [x], 2.0, label=0, radius=true * (1 + beyond), method=method)
             assert r.status != "robust" and r.lower <= true * (1 + 1e-12), (method, beyond, true, r)
