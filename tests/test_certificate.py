@@ -384,6 +384,46 @@ class TestSoundness:
             assert Fraction(slope) * Fraction(a) + Fraction(lift) >= 0
             assert Fraction(slope) * Fraction(b) + Fraction(lift) >= Fraction(b)
 
+    def test_what_underflows_is_not_nothing_in_ball_arithmetic(self) -> None:
+        """Values of 1e-330 at the first layer, which the others make 1e70: float64 sees none of it."""
+        # margin = 1 - k^2 |w/k|, k = 2^664 (about 1e200): from 0 the boundary is at 1/k
+        k = 2.0**664
+        W = [[[1 / k], [-1 / k]], [[k, k]], [[k]], [[-1.0], [0.0]]]
+        net = Network.from_arrays(W, [np.zeros(2), np.zeros(1), np.zeros(1), [1.0, 0.0]])
+        r = 1e-130
+        claim = Certificate(
+            net.sha256, np.zeros(1), 2.0, None, 0, ((np.array([[1.0, -1.0]]), np.zeros(1), 1),), r, None, math.inf,
+            (Tree(*np.zeros((3, 1), np.int32), *np.zeros((2, 1, 4)), np.ones((1, 1)), np.zeros((1, 1), np.uint8)),),
+        )  # fmt: skip
+        for alpha in (0.0, 1.0):
+            tree = replace(claim.trees[0], alpha=np.full((1, 4), alpha))
+            assert not check(net, replace(claim, trees=(tree,)), exact=True).ok
+        assert not check(net, claim).ok
+
+    @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
+    def test_the_fall_of_a_wide_ball(self, p: float) -> None:
+        """[0.01, 1.99]^q holds zero as a ball: its upper end counts all the same."""
+        flint = pytest.importorskip("flint")
+        from layercert.certificate.balls import BallArithmetic
+        from layercert.certificate.setting import Setting
+
+        net = Network.from_arrays([np.ones((2, 2))], [np.zeros(2)])
+        arithmetic = BallArithmetic(Setting(net, np.zeros(2), p, 0.5, None))
+        wide = flint.arb_mat([[flint.arb(1.0, 0.99), flint.arb(0.0)]])
+        assert float(arithmetic._fall(wide, 0).upper()) >= 0.5 * 1.99
+
+
+def test_nothing_is_said_of_an_input_that_is_unsafe_itself() -> None:
+    # logits (1 - t, t): at 0.9 class 1, whatever the label
+    net = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
+    r = lc.measure(net, [0.9], label=0, certificate=True)
+    assert r.certificate is not None and r.certificate.radius == 0.0
+    for proof in (r.certificate, replace(r.certificate, witness=np.array([1.0]), upper=1.0 - 0.9)):
+        text = str(check(net, proof))
+        assert "a point that is not given class 0 lies at linf distance" in text
+        assert "every point" not in text
+    assert not check(net, replace(r.certificate, witness=None, upper=math.inf)).ok
+
 
 @pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
 def test_each_row_is_tightened_with_slopes_of_its_own(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
