@@ -218,3 +218,17 @@ def test_a_point_that_cannot_be_settled_is_sought_on_its_piece() -> None:
         if result.witness is not None:
             assert result.witness.shape == (INPUTS,)
             assert problem.is_unsafe(result.witness)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-160, 1e-120, 1e-60, 1e60, 1e80])
+@pytest.mark.parametrize("method", ["geocert", "geocert-lip", "layercert-both"])
+def test_weights_of_any_size(method: str, scale: float) -> None:
+    """The same classifier with the first layer (and all biases) scaled: squares vanish or overflow in the rotation."""
+    for seed in (17, 23, 33):  # with an unsafe point
+        problem, true = wide(generic, seed), brute_force(narrow(generic, seed))[0]
+        W, b = problem.network.weights, problem.network.biases
+        network = Network.from_arrays([W[0] * scale, *W[1:]], [v * scale for v in b])
+        assert of_network(network) is not None
+        r = lc.measure(network, problem.x, "l2", problem.label, method=method, time_limit=5)
+        assert r.lower <= true * (1 + 1e-6) and r.upper >= true * (1 - 1e-6)
+        assert r.status == ("exact" if 1e-120 <= scale <= 1e60 else "undecided"), (seed, r)
