@@ -108,6 +108,19 @@ def test_robust_is_not_claimed_by_rounding(method: str) -> None:
             assert r.status != "robust" and r.lower <= true * (1 + 1e-12), (method, beyond, true, r)
 
 
+@pytest.mark.parametrize("method", GEOMETRIC)
+def test_a_radius_beyond_the_horizon_is_searched_to_its_end(method: str) -> None:
+    """Without a radius a search looks 1e6 times the size of x far; one that was asked for means what it says."""
+    # logits are (1, 1e-9 t): they cross at t = 1e9
+    network = Network.from_arrays([[[1.0]], [[0.0], [1e-9]]], [[0.0], [1.0, 0.0]])
+    r = lc.measure(network, [0.5], radius=2e9, method=method)
+    assert r.status == "exact" and r.upper == pytest.approx(1e9, rel=1e-6)
+    assert lc.measure(network, [0.5], radius=0.9e9, method=method).status == "robust"
+    assert lc.verify(network, [0.5], 1.1e9, method=method).status == "not_robust"
+    short = lc.measure(network, [0.5], method=method)
+    assert short.lower <= 1e9 and "anywhere" not in short.note
+
+
 # logits are (1 - t, t): they cross at t = 0.5, so from t = 0.2 the distance is 0.3 in every norm
 LINE = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
 
