@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -241,3 +242,65 @@ def _packed(problem: Problem, U: float) -> object:
     from layercert.search.adaptive.model import build
 
     return build(problem, U)[0]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_margins_of_a_piece_cover_its_rounding(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a deep piece against rationals; its own margins are far below those of all pieces."""
+    from layercert.search.adaptive.leaf import Leaves, piece_margins
+
+    rng = np.random.default_rng(4)
+    sizes = [3, 12, 12, 12, 12, 12, 3]
+    network = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) * scale for m in sizes[1:]]
+    )
+    problem = robustness(network, rng.normal(size=3), 2.0)
+    clause = Clause(rng.normal(size=(2, 3)), rng.normal(size=2))
+    asked = []
+    task = Task(problem, make_chain("default", problem.norm))
+    solve = task.chain.solve
+    monkeypatch.setattr(task.chain, "solve", lambda programs: asked.append(programs) or solve(programs))
+    sides = np.concatenate(network.pattern(problem.x + rng.normal(size=3))).astype(float)
+    rowed = rng.random(60) < 0.7
+    Leaves(task).solve(sides, rowed, clause, 1e9)
+    rows = asked[0].rows
+    slack, growth = piece_margins(problem, sides, rowed, clause)
+    G, z = exact_rows(problem, sides, rowed, clause)
+    off = np.array([abs(Fraction(float(a)) - b) for a, b in zip(rows.r, z, strict=True)], dtype=float)
+    assert (off <= slack).all()
+    apart = [
+        [float(abs(Fraction(float(a)) - b)) for a, b in zip(*pair, strict=True)] for pair in zip(rows.A, G, strict=True)
+    ]
+    assert (np.linalg.norm(apart, axis=1) <= growth).all()
+    assert (slack[-2:] < 0.1 * rows.slack[-2:]).all() and (growth[-2:] < 0.1 * rows.growth[-2:]).all()
+
+
+def exact_rows(
+    problem: Problem, sides: Vector, rowed: Vector, clause: Clause
+) -> tuple[list[list[Fraction]], list[Fraction]]:
+    """A and r of the rows of a piece, the clause's last, in rationals."""
+    network = problem.network
+    G = [[Fraction(int(i == j)) for j in range(network.inputs)] for i in range(network.inputs)]
+    z = [Fraction(float(v)) for v in problem.x]
+    A: list[list[Fraction]] = []
+    r: list[Fraction] = []
+    at = 0
+    for k, (W, b) in enumerate(zip(network.weights, network.biases, strict=True)):
+        W, b = [[Fraction(float(v)) for v in row] for row in W], [Fraction(float(v)) for v in b]
+        z = [sum((w * v for w, v in zip(row, z, strict=True)), c) for row, c in zip(W, b, strict=True)]
+        G = [[sum(w * g[j] for w, g in zip(row, G, strict=True)) for j in range(network.inputs)] for row in W]
+        if k == network.L:
+            break
+        for i in range(len(b)):
+            side = Fraction(int(sides[at + i]))
+            if rowed[at + i]:
+                A.append([-side * g for g in G[i]])
+                r.append(side * z[i])
+            if side < 0:
+                G[i], z[i] = [Fraction(0)] * network.inputs, Fraction(0)
+        at += len(b)
+    for row, d in zip(clause.C, clause.d, strict=True):
+        C = [Fraction(float(v)) for v in row]
+        A.append([sum(c * g[j] for c, g in zip(C, G, strict=True)) for j in range(network.inputs)])
+        r.append(Fraction(float(d)) - sum(c * v for c, v in zip(C, z, strict=True)))
+    return A, r
