@@ -14,7 +14,11 @@ import layercert as lc
 from brute import brute_force, only_ties
 from layercert.methods import METHODS, Method
 from layercert.network import Network
-from layercert.problem import Problem
+from layercert.norms import Norm
+from layercert.problem import Problem, robustness
+from layercert.programs.program import Solutions
+from layercert.programs.stacks import make_chain
+from layercert.pursuit import Progress
 from layercert.search.events import Bound, Event
 from layercert.search.task import Task
 from tiny import degenerate, examples, generic, seeds
@@ -123,6 +127,41 @@ def test_a_radius_beyond_the_horizon_is_searched_to_its_end(method: str) -> None
 
 # logits are (1 - t, t): they cross at t = 0.5, so from t = 0.2 the distance is 0.3 in every norm
 LINE = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
+
+
+def answers(*rows: tuple[float, float, bool]) -> Solutions:
+    """Programs with these bounds, values and decisions."""
+    lower, value, decided = (np.array(column) for column in zip(*rows, strict=True))
+    return Solutions(np.zeros((len(rows), 1)), np.zeros((len(rows), 1)), lower, value, decided)
+
+
+class TestBooking:
+    """What the answers of programs leave of the least key in the queue."""
+
+    def task(self) -> Task:
+        return Task(robustness(LINE, [0.2]), make_chain("default", Norm(2.0)), U=1.0)
+
+    def test_gaps_are_taken_off(self) -> None:
+        task = self.task()
+        task.accept(answers((0.2, 0.2 + 1e-8, True), (0.3, 0.3 + 2e-8, False), (2.0, 2.5, True)))
+        assert task.lower(0.5) == pytest.approx(0.5 - 2e-8, abs=1e-12)
+        assert task.lower(math.inf) == 1.0  # the gap is that of keys, and there is none
+
+    def test_what_nobody_decided_is_a_ceiling(self) -> None:
+        task = self.task()
+        task.accept(answers((0.25, math.inf, False), (0.4, 0.5, False), (3.0, math.inf, False)))
+        assert task.lower(0.5) == 0.25 and task.slip == 0.0
+
+    def test_a_point_that_is_safe_after_all_is_no_witness(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem = robustness(LINE, [0.2])
+        progress = Progress(problem, "adaptive", make_chain("default", problem.norm))
+        monkeypatch.setattr("layercert.pursuit.settle", lambda problem, step, clause: problem.x + step)
+        progress.offer(np.array([0.2]), problem.clauses[0])  # at 0.4 the class is still 0
+        assert progress.witness is None and math.isinf(progress.upper)
+        progress.offer(np.array([0.4]), problem.clauses[0])
+        assert progress.upper == pytest.approx(0.4)
+        progress.offer(np.array([0.5]), problem.clauses[0])  # farther
+        assert progress.upper == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("method", ALL)
