@@ -152,6 +152,10 @@ class TestMargin:
         assert robustness(behind, ones, label=0).is_unsafe(ones)
         assert not robustness(behind, ones, label=1).is_unsafe(ones)
         assert behind(ones)[0] == behind(ones)[1]
+        # a second row that holds by far does not decide for the first
+        both = Clause(np.array([[1.0, -1.0], [1.0, 0.0]]), np.array([0.0, 10.0]))
+        assert not Problem(ahead, ones, (both,), Norm(2.0)).is_unsafe(ones)
+        assert Problem(behind, ones, (both,), Norm(2.0)).is_unsafe(ones)
 
     def test_a_lead_that_is_rounding_only_is_none(self) -> None:
         """Class 0 is ahead in float64 and behind as a real number."""
