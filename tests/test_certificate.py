@@ -19,9 +19,9 @@ from numpy.random import Generator
 
 import layercert as lc
 from layercert import shipped
-from layercert.certificate.checker import check
+from layercert.certificate.checker import check, child_of
 from layercert.certificate.claim import GO_ON, Certificate, Tree, load_certificate, sha256
-from layercert.certificate.floats import upper_line
+from layercert.certificate.floats import Bounds, upper_line
 from layercert.network import Network
 from proofs import answer_is_certified, certified
 from tiny import degenerate, examples, generic, seeds
@@ -413,6 +413,20 @@ class TestSoundness:
         assert float(arithmetic._fall(wide, 0).upper()) >= 0.5 * 1.99
 
 
+def test_two_children_cover_their_parent() -> None:
+    """Every value of the split neuron is in one of them, zero in both; the others keep their bounds."""
+    bounds = Bounds([np.zeros(2)], [np.array([-1.0, -3.0])], [np.array([2.0, 4.0])])
+    on, off = child_of(bounds, 0, 0, 1.0), child_of(bounds, 0, 0, -1.0)
+    assert on is not None and off is not None
+    assert (on.lo[0].tolist(), on.hi[0].tolist(), on.phase[0].tolist()) == ([0.0, -3.0], [2.0, 4.0], [1.0, 0.0])
+    assert (off.lo[0].tolist(), off.hi[0].tolist(), off.phase[0].tolist()) == ([-1.0, -3.0], [0.0, 4.0], [-1.0, 0.0])
+    for lo, hi in ((0.0, 2.0), (-1.0, 0.0), (0.0, 0.0)):  # one side holds nothing but zero, and zero counts
+        edge = Bounds([np.zeros(1)], [np.array([lo])], [np.array([hi])])
+        assert child_of(edge, 0, 0, 1.0) is not None and child_of(edge, 0, 0, -1.0) is not None
+    above = Bounds([np.zeros(1)], [np.array([0.5])], [np.array([1.0])])
+    assert child_of(above, 0, 0, -1.0) is None and child_of(above, 0, 0, 1.0) is not None
+
+
 def test_nothing_is_said_of_an_input_that_is_unsafe_itself() -> None:
     # logits (1 - t, t): at 0.9 class 1, whatever the label
     net = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
@@ -428,7 +442,7 @@ def test_nothing_is_said_of_an_input_that_is_unsafe_itself() -> None:
 @pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
 def test_each_row_is_tightened_with_slopes_of_its_own(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second pass only narrows, narrows something, and cuts off no point of the cap."""
-    from layercert.certificate.floats import Bounds, FloatArithmetic
+    from layercert.certificate.floats import FloatArithmetic
     from layercert.certificate.setting import Setting
 
     rng = np.random.default_rng(5)

@@ -74,8 +74,8 @@ def closest(problem: Problem, how: How | None = None) -> Result:
     elif math.isinf(progress.upper) and progress.lower >= problem.reach * (1.0 - 5e-10):  # the reach is 1e-9 too large
         status = Status.ROBUST
         note = note or "no unsafe point anywhere"
-    elif math.isinf(progress.upper) and math.isinf(problem.radius) and progress.lower >= horizon(problem):
-        status = Status.ROBUST
+    elif math.isinf(problem.radius) and progress.lower >= horizon(problem):
+        status = Status.ROBUST if math.isinf(progress.upper) else Status.UNDECIDED
         note = note or "a search without a radius looks no farther"
     else:
         status = Status.UNDECIDED
