@@ -21,7 +21,8 @@ import layercert as lc
 from layercert import shipped
 from layercert.certificate.checker import check, child_of
 from layercert.certificate.claim import GO_ON, Certificate, Tree, load_certificate, sha256
-from layercert.certificate.floats import Bounds, upper_line
+from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters, upper_line
+from layercert.certificate.setting import Setting
 from layercert.network import Network
 from proofs import answer_is_certified, certified
 from tiny import degenerate, examples, generic, seeds
@@ -405,12 +406,81 @@ class TestSoundness:
         """[0.01, 1.99]^q holds zero as a ball: its upper end counts all the same."""
         flint = pytest.importorskip("flint")
         from layercert.certificate.balls import BallArithmetic
-        from layercert.certificate.setting import Setting
 
         net = Network.from_arrays([np.ones((2, 2))], [np.zeros(2)])
         arithmetic = BallArithmetic(Setting(net, np.zeros(2), p, 0.5, None))
         wide = flint.arb_mat([[flint.arb(1.0, 0.99), flint.arb(0.0)]])
         assert float(arithmetic._fall(wide, 0).upper()) >= 0.5 * 1.99
+
+
+def exact_values(network: Network, v: list[Fraction]) -> list[list[Fraction]]:
+    """z^1, .., z^L and f as rational numbers."""
+    values, h = [], v
+    for W, b in zip(network.weights, network.biases, strict=True):
+        rows = [[Fraction(float(w)) for w in row] for row in W]
+        values.append(
+            [
+                sum((w * a for w, a in zip(row, h, strict=True)), Fraction(float(c)))
+                for row, c in zip(rows, b, strict=True)
+            ]
+        )
+        h = [max(z, Fraction(0)) for z in values[-1]]
+    return values
+
+
+@pytest.mark.parametrize("boxed", [False, True])
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+@pytest.mark.parametrize("r", [1e-9, 0.7])
+def test_linear_bounds_hold_in_rational_arithmetic(r: float, p: float, boxed: bool) -> None:
+    """g.w + s <= mu.(C f - d) at points of the node, and bounds hold every neuron, whatever the file says.
+
+    In a ball of 1e-9 nothing is relaxed: there the inequality is an equality but for rounding.
+    """
+    rng = np.random.default_rng(7)
+    sizes = [4, 5, 5, 4, 3]
+    network = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
+    )
+    x = rng.normal(size=4)
+    setting = Setting(network, x, p, r, (x - 0.3 * r, x + 2.0 * r) if boxed else None)
+    arithmetic = FloatArithmetic(setting)
+    start = Bounds(
+        [np.zeros(n) for n in network.widths], [-T for T in setting.T[:3]], [T.copy() for T in setting.T[:3]]
+    )
+    arithmetic.tighten(start, None, 0.0)
+    down, up = setting.room
+    steps = rng.normal(size=(40, 4))
+    steps[:10] = np.concatenate([network.weights[0], -network.weights[0]])  # to the ends of the first layer's bounds
+    if math.isinf(p):
+        steps = np.sign(steps)
+    elif p == 1.0:
+        steps = np.where(np.abs(steps) == np.abs(steps).max(axis=1, keepdims=True), np.sign(steps), 0.0)
+    steps = np.clip(r * (1 - 1e-15) * steps / np.linalg.norm(steps, ord=p, axis=1, keepdims=True), -down, up)
+    steps[30:] *= rng.random((10, 1))
+    for w in steps:
+        step = [Fraction(float(a)) for a in w]
+        values = exact_values(network, [Fraction(float(a)) + b for a, b in zip(x, step, strict=True)])
+        node = start.copy()
+        for k in range(3):
+            assert all(lo <= z <= hi for lo, z, hi in zip(start.lo[k], values[k], start.hi[k], strict=True))
+            for neuron in np.flatnonzero(rng.random(len(values[k])) < 0.3):  # splits that this point satisfies
+                child = child_of(node, k, int(neuron), 1.0 if values[k][neuron] >= 0 else -1.0)
+                assert child is not None
+                node = child
+        C, d, mu = rng.normal(size=(2, 3)), rng.normal(size=2), rng.random(2)
+        alpha = [rng.random(n) for n in network.widths]
+        beta = [rng.random(n) * rng.choice([0.0, 1.0]) for n in network.widths]
+        g, s = arithmetic.objective(C, d, mu, node, Parameters(alpha, beta, alpha))
+        value = Fraction(0)
+        for weight, row, right in zip(mu, C, d, strict=True):
+            inner = sum((Fraction(float(c)) * f for c, f in zip(row, values[3], strict=True)), -Fraction(float(right)))
+            value += Fraction(float(weight)) * inner
+        line = sum((Fraction(float(a)) * b for a, b in zip(g, step, strict=True)), Fraction(s))
+        assert line <= value
+        cap = -line - Fraction(1, 10**9)  # a parallel halfspace that just holds the point
+        assert arithmetic.tighten(node, np.asarray(g), s + float(cap), alpha)
+        for k in range(3):
+            assert all(lo <= z <= hi for lo, z, hi in zip(node.lo[k], values[k], node.hi[k], strict=True))
 
 
 def test_two_children_cover_their_parent() -> None:
@@ -442,8 +512,6 @@ def test_nothing_is_said_of_an_input_that_is_unsafe_itself() -> None:
 @pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
 def test_each_row_is_tightened_with_slopes_of_its_own(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second pass only narrows, narrows something, and cuts off no point of the cap."""
-    from layercert.certificate.floats import FloatArithmetic
-    from layercert.certificate.setting import Setting
 
     rng = np.random.default_rng(5)
     sizes = [6, 8, 8, 8, 2]
