@@ -469,7 +469,10 @@ def test_linear_bounds_hold_in_rational_arithmetic(r: float, p: float, boxed: bo
                 node = child
         C, d, mu = rng.normal(size=(2, 3)), rng.normal(size=2), rng.random(2)
         alpha = [rng.random(n) for n in network.widths]
+        # multipliers in range, or large ones for neurons whose sign is open, where they must count for nothing
         beta = [rng.random(n) * rng.choice([0.0, 1.0]) for n in network.widths]
+        if rng.random() < 0.3:
+            beta = [np.where(node.side(k) == 0, 100.0, 0.0) for k in range(3)]
         g, s = arithmetic.objective(C, d, mu, node, Parameters(alpha, beta, alpha))
         value = Fraction(0)
         for weight, row, right in zip(mu, C, d, strict=True):
