@@ -486,6 +486,17 @@ def test_linear_bounds_hold_in_rational_arithmetic(r: float, p: float, boxed: bo
             assert all(lo <= z <= hi for lo, z, hi in zip(node.lo[k], values[k], node.hi[k], strict=True))
 
 
+def test_the_rooms_of_a_domain_are_rounded_up() -> None:
+    rng = np.random.default_rng(1)
+    x, width = rng.normal(size=200), 10.0 ** rng.uniform(-18, 1, size=(2, 200))
+    low, high = x - width[0], x + width[1]
+    net = Network.from_arrays([np.ones((2, 200))], [np.zeros(2)])
+    down, up = Setting(net, x, 2.0, 1e9, (low, high)).room
+    for a, b, c, d, e in zip(low, x, high, down, up, strict=True):
+        assert Fraction(d) >= Fraction(b) - Fraction(a) and Fraction(e) >= Fraction(c) - Fraction(b)
+        assert d <= (b - a) * (1 + 1e-15) and e <= (c - b) * (1 + 1e-15)
+
+
 def test_two_children_cover_their_parent() -> None:
     """Every value of the split neuron is in one of them, zero in both; the others keep their bounds."""
     bounds = Bounds([np.zeros(2)], [np.array([-1.0, -3.0])], [np.array([2.0, 4.0])])

@@ -164,6 +164,34 @@ class TestBooking:
         assert progress.upper == pytest.approx(0.4)
 
 
+class TestWhatABoundIsWorth:
+    """A search that proves so much and ends: the answer is what that proves, and no more."""
+
+    @pytest.fixture
+    def proving(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], str]:
+        def method(bound: float) -> str:
+            def search(task: Task) -> Iterator[Event]:
+                yield Bound(bound)
+
+            monkeypatch.setitem(METHODS, "so far", Method("so far", search, "proves a bound and ends"))
+            return "so far"
+
+        return method
+
+    @pytest.mark.parametrize(("short", "status"), [(0.0, "robust"), (1e-9, "undecided"), (1e-7, "undecided")])
+    def test_up_to_a_radius(self, proving: Callable[[float], str], short: float, status: str) -> None:
+        method = proving(0.25 * (1.0 - short))
+        assert lc.measure(LINE, [0.2], radius=0.25, method=method).status == status
+        assert lc.verify(LINE, [0.2], 0.25, method=method).status == status
+
+    @pytest.mark.parametrize(("short", "status"), [(0.0, "robust"), (1e-8, "undecided"), (0.05, "undecided")])
+    def test_up_to_the_end_of_the_domain(self, proving: Callable[[float], str], short: float, status: str) -> None:
+        problem = robustness(LINE, [0.2], domain=(0.1, 0.4))  # 0.2 to the farther end
+        method = proving(problem.reach * (1.0 - short))
+        assert lc.measure(LINE, [0.2], domain=(0.1, 0.4), method=method).status == status
+        assert lc.measure(LINE, [0.2], domain=(0.1, 0.4), radius=5.0, method=method).status == status
+
+
 @pytest.mark.parametrize("method", ALL)
 class TestKnownAnswers:
     @pytest.mark.parametrize("norm", ["l1", "linf", "l2", 3])
