@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,6 +17,7 @@ from layercert.methods import METHODS, Method
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem, robustness
+from layercert.programs.chain import SolverChain
 from layercert.programs.program import Solutions
 from layercert.programs.stacks import make_chain
 from layercert.pursuit import Progress
@@ -162,6 +164,19 @@ class TestBooking:
         assert progress.upper == pytest.approx(0.4)
         progress.offer(np.array([0.5]), problem.clauses[0])  # farther
         assert progress.upper == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("method", GEOMETRIC)
+def test_nothing_is_proved_where_no_solver_answers(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither witnesses nor distance programs: what a search leaves open must not count as closed."""
+    monkeypatch.setattr("layercert.search.task.attack", lambda *_: None)
+    monkeypatch.setattr("layercert.search.adaptive.tree.Ball._seek", lambda *_: iter(()))
+    for seed in (17, 21, 23, 33, 37):  # problems with an unsafe point
+        problem = generic(seed)
+        true, _ = brute_force(problem)
+        task = Task(replace(problem, radius=1.5 * true), SolverChain(()))
+        bounds = [event.lower for event in METHODS[method].search(task) if isinstance(event, Bound)]
+        assert max(bounds, default=0.0) <= true * (1 + 1e-9), (seed, true)
 
 
 class TestWhatABoundIsWorth:
