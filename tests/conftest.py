@@ -31,6 +31,19 @@ def kernels_are_compiled_in_silence() -> None:
     compiling._said.update((compiling.KERNELS, compiling.CHECKER))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_solver_crashes() -> Generator[None, None, None]:
+    """A user whose solver crashes gets the next one's answer, and nobody would notice: here it is an error."""
+    from layercert.programs import chain
+
+    def refuse(solver: object, error: Exception) -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "forgive", refuse)
+        yield
+
+
 @pytest.fixture(scope="session")
 def torch() -> ModuleType:
     """The torch module; the test is skipped where it is not installed."""

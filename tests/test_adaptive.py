@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -241,3 +242,130 @@ def _packed(problem: Problem, U: float) -> object:
     from layercert.search.adaptive.model import build
 
     return build(problem, U)[0]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_margins_of_a_piece_cover_its_rounding(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a deep piece against rationals; its own margins are far below those of all pieces."""
+    from layercert.search.adaptive.leaf import Leaves, piece_margins
+
+    rng = np.random.default_rng(4)
+    sizes = [3, 12, 12, 12, 12, 12, 3]
+    network = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) * scale for m in sizes[1:]]
+    )
+    problem = robustness(network, rng.normal(size=3), 2.0)
+    clause = Clause(rng.normal(size=(2, 3)), rng.normal(size=2))
+    asked = []
+    task = Task(problem, make_chain("default", problem.norm))
+    solve = task.chain.solve
+    monkeypatch.setattr(task.chain, "solve", lambda programs: asked.append(programs) or solve(programs))
+    sides = np.concatenate(network.pattern(problem.x + rng.normal(size=3))).astype(float)
+    rowed = rng.random(60) < 0.7
+    Leaves(task).solve(sides, rowed, clause, 1e9)
+    rows = asked[0].rows
+    slack, growth = piece_margins(problem, sides, rowed, clause)
+    G, z = exact_rows(problem, sides, rowed, clause)
+    off = np.array([abs(Fraction(float(a)) - b) for a, b in zip(rows.r, z, strict=True)], dtype=float)
+    assert (off <= slack).all()
+    apart = [
+        [float(abs(Fraction(float(a)) - b)) for a, b in zip(*pair, strict=True)] for pair in zip(rows.A, G, strict=True)
+    ]
+    assert (np.linalg.norm(apart, axis=1) <= growth).all()
+    assert (slack[-2:] < 0.1 * rows.slack[-2:]).all() and (growth[-2:] < 0.1 * rows.growth[-2:]).all()
+
+
+def exact_rows(
+    problem: Problem, sides: Vector, rowed: Vector, clause: Clause
+) -> tuple[list[list[Fraction]], list[Fraction]]:
+    """A and r of the rows of a piece, the clause's last, in rationals."""
+    network = problem.network
+    G = [[Fraction(int(i == j)) for j in range(network.inputs)] for i in range(network.inputs)]
+    z = [Fraction(float(v)) for v in problem.x]
+    A: list[list[Fraction]] = []
+    r: list[Fraction] = []
+    at = 0
+    for k, (W, b) in enumerate(zip(network.weights, network.biases, strict=True)):
+        W, b = [[Fraction(float(v)) for v in row] for row in W], [Fraction(float(v)) for v in b]
+        z = [sum((w * v for w, v in zip(row, z, strict=True)), c) for row, c in zip(W, b, strict=True)]
+        G = [[sum(w * g[j] for w, g in zip(row, G, strict=True)) for j in range(network.inputs)] for row in W]
+        if k == network.L:
+            break
+        for i in range(len(b)):
+            side = Fraction(int(sides[at + i]))
+            if rowed[at + i]:
+                A.append([-side * g for g in G[i]])
+                r.append(side * z[i])
+            if side < 0:
+                G[i], z[i] = [Fraction(0)] * network.inputs, Fraction(0)
+        at += len(b)
+    for row, d in zip(clause.C, clause.d, strict=True):
+        C = [Fraction(float(v)) for v in row]
+        A.append([sum(c * g[j] for c, g in zip(C, G, strict=True)) for j in range(network.inputs)])
+        r.append(Fraction(float(d)) - sum(c * v for c, v in zip(C, z, strict=True)))
+    return A, r
+
+
+@pytest.mark.parametrize("boxed", [False, True])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, math.inf])
+@pytest.mark.parametrize("r", [1e-9, 0.7])
+def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool) -> None:
+    """g.w + s - drift ||w|| <= F at points of the node, and bounds hold every neuron, whatever slopes and multipliers.
+
+    In a ball of 1e-9 nothing is relaxed: there the inequality is an equality but for rounding.
+    """
+    from layercert.search.adaptive.bound import backward
+    from layercert.search.adaptive.branch import fix
+    from layercert.search.adaptive.layers import lines, tighten
+    from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, build
+
+    rng = np.random.default_rng(7)
+    sizes = [4, 5, 5, 4, 3]
+    network = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
+    )
+    x = rng.normal(size=4)
+    problem = robustness(network, x, p, 0, domain=(x - 0.3 * r, x + 2.0 * r) if boxed else None)
+    model, first, root = build(problem, r)
+    steps = rng.normal(size=(30, 4))
+    steps[:10] = np.concatenate([network.weights[0], -network.weights[0]])  # to the ends of the first layer's bounds
+    steps = r * (1 - 1e-15) * problem.norm.steepest(steps)
+    if boxed:
+        steps = np.clip(steps, -0.3 * r * (1 - 1e-9), 2.0 * r)
+    steps[20:] *= rng.random((10, 1))
+    N = root.shape[1]
+    kind, su, iu, S, g = np.empty(N, np.int8), np.empty(N), np.empty(N), np.empty(N), np.empty(4)
+    for w in steps:
+        step = [Fraction(float(a)) for a in w]
+        v = [Fraction(float(a)) + b for a, b in zip(x, step, strict=True)]
+        z = exact_preactivations(network, v)
+        assert all(lo <= a <= hi for lo, a, hi in zip(root[LO], z, root[HI], strict=True))
+        state = root.copy()
+        for i in np.flatnonzero(rng.random(N) < 0.3):  # splits that this point satisfies
+            fix(state, i, 1.0 if z[i] >= 0 else -1.0)
+        state[ALPHA], state[POINT] = rng.random(N), rng.normal(size=N)
+        state[BETA] = np.where(state[PHASE] != 0, rng.random(N) * rng.choice([0.0, 1.0]), 0.0)
+        clause = int(rng.integers(2))
+        lines(state, kind, su, iu)
+        s, drift = backward(model, state, np.ones(1), int(first[clause]), kind, su, iu, S, g)
+        f = network.exact(v)
+        margin = f[0] - f[clause + 1]
+        line = sum((Fraction(float(a)) * b for a, b in zip(g, step, strict=True)), Fraction(s))
+        length = problem.norm.value(w) * (1 - 1e-12)
+        assert line - Fraction(drift) * Fraction(length) <= margin
+        cap = float(s - line - Fraction(r) / 10**9)  # a parallel halfspace that just holds the point
+        assert tighten(model, state, r, 0, 3, g, cap, 2)
+        assert all(lo <= a <= hi for lo, a, hi in zip(state[LO], z, state[HI], strict=True))
+
+
+def exact_preactivations(network: Network, v: list[Fraction]) -> list[Fraction]:
+    z, h = [], v
+    for W, b in zip(network.weights[:-1], network.biases[:-1], strict=True):
+        rows = [[Fraction(float(a)) for a in row] for row in W]
+        own = [
+            sum((a * c for a, c in zip(row, h, strict=True)), Fraction(float(d)))
+            for row, d in zip(rows, b, strict=True)
+        ]
+        z += own
+        h = [max(a, Fraction(0)) for a in own]
+    return z

@@ -19,9 +19,10 @@ from numpy.random import Generator
 
 import layercert as lc
 from layercert import shipped
-from layercert.certificate.checker import check
+from layercert.certificate.checker import check, child_of
 from layercert.certificate.claim import GO_ON, Certificate, Tree, load_certificate, sha256
-from layercert.certificate.floats import upper_line
+from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters, upper_line
+from layercert.certificate.setting import Setting
 from layercert.network import Network
 from proofs import answer_is_certified, certified
 from tiny import degenerate, examples, generic, seeds
@@ -384,12 +385,147 @@ class TestSoundness:
             assert Fraction(slope) * Fraction(a) + Fraction(lift) >= 0
             assert Fraction(slope) * Fraction(b) + Fraction(lift) >= Fraction(b)
 
+    def test_what_underflows_is_not_nothing_in_ball_arithmetic(self) -> None:
+        """Values of 1e-330 at the first layer, which the others make 1e70: float64 sees none of it."""
+        # margin = 1 - k^2 |w/k|, k = 2^664 (about 1e200): from 0 the boundary is at 1/k
+        k = 2.0**664
+        W = [[[1 / k], [-1 / k]], [[k, k]], [[k]], [[-1.0], [0.0]]]
+        net = Network.from_arrays(W, [np.zeros(2), np.zeros(1), np.zeros(1), [1.0, 0.0]])
+        r = 1e-130
+        claim = Certificate(
+            net.sha256, np.zeros(1), 2.0, None, 0, ((np.array([[1.0, -1.0]]), np.zeros(1), 1),), r, None, math.inf,
+            (Tree(*np.zeros((3, 1), np.int32), *np.zeros((2, 1, 4)), np.ones((1, 1)), np.zeros((1, 1), np.uint8)),),
+        )  # fmt: skip
+        for alpha in (0.0, 1.0):
+            tree = replace(claim.trees[0], alpha=np.full((1, 4), alpha))
+            assert not check(net, replace(claim, trees=(tree,)), exact=True).ok
+        assert not check(net, claim).ok
+
+    @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
+    def test_the_fall_of_a_wide_ball(self, p: float) -> None:
+        """[0.01, 1.99]^q holds zero as a ball: its upper end counts all the same."""
+        flint = pytest.importorskip("flint")
+        from layercert.certificate.balls import BallArithmetic
+
+        net = Network.from_arrays([np.ones((2, 2))], [np.zeros(2)])
+        arithmetic = BallArithmetic(Setting(net, np.zeros(2), p, 0.5, None))
+        wide = flint.arb_mat([[flint.arb(1.0, 0.99), flint.arb(0.0)]])
+        assert float(arithmetic._fall(wide, 0).upper()) >= 0.5 * 1.99
+
+
+def exact_values(network: Network, v: list[Fraction]) -> list[list[Fraction]]:
+    """z^1, .., z^L and f as rational numbers."""
+    values, h = [], v
+    for W, b in zip(network.weights, network.biases, strict=True):
+        rows = [[Fraction(float(w)) for w in row] for row in W]
+        values.append(
+            [
+                sum((w * a for w, a in zip(row, h, strict=True)), Fraction(float(c)))
+                for row, c in zip(rows, b, strict=True)
+            ]
+        )
+        h = [max(z, Fraction(0)) for z in values[-1]]
+    return values
+
+
+@pytest.mark.parametrize("boxed", [False, True])
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+@pytest.mark.parametrize("r", [1e-9, 0.7])
+def test_linear_bounds_hold_in_rational_arithmetic(r: float, p: float, boxed: bool) -> None:
+    """g.w + s <= mu.(C f - d) at points of the node, and bounds hold every neuron, whatever the file says.
+
+    In a ball of 1e-9 nothing is relaxed: there the inequality is an equality but for rounding.
+    """
+    rng = np.random.default_rng(7)
+    sizes = [4, 5, 5, 4, 3]
+    network = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
+    )
+    x = rng.normal(size=4)
+    setting = Setting(network, x, p, r, (x - 0.3 * r, x + 2.0 * r) if boxed else None)
+    arithmetic = FloatArithmetic(setting)
+    start = Bounds(
+        [np.zeros(n) for n in network.widths], [-T for T in setting.T[:3]], [T.copy() for T in setting.T[:3]]
+    )
+    arithmetic.tighten(start, None, 0.0)
+    down, up = setting.room
+    steps = rng.normal(size=(40, 4))
+    steps[:10] = np.concatenate([network.weights[0], -network.weights[0]])  # to the ends of the first layer's bounds
+    if math.isinf(p):
+        steps = np.sign(steps)
+    elif p == 1.0:
+        steps = np.where(np.abs(steps) == np.abs(steps).max(axis=1, keepdims=True), np.sign(steps), 0.0)
+    steps = np.clip(r * (1 - 1e-15) * steps / np.linalg.norm(steps, ord=p, axis=1, keepdims=True), -down, up)
+    steps[30:] *= rng.random((10, 1))
+    for w in steps:
+        step = [Fraction(float(a)) for a in w]
+        values = exact_values(network, [Fraction(float(a)) + b for a, b in zip(x, step, strict=True)])
+        node = start.copy()
+        for k in range(3):
+            assert all(lo <= z <= hi for lo, z, hi in zip(start.lo[k], values[k], start.hi[k], strict=True))
+            for neuron in np.flatnonzero(rng.random(len(values[k])) < 0.3):  # splits that this point satisfies
+                child = child_of(node, k, int(neuron), 1.0 if values[k][neuron] >= 0 else -1.0)
+                assert child is not None
+                node = child
+        C, d, mu = rng.normal(size=(2, 3)), rng.normal(size=2), rng.random(2)
+        alpha = [rng.random(n) for n in network.widths]
+        # multipliers in range, or large ones for neurons whose sign is open, where they must count for nothing
+        beta = [rng.random(n) * rng.choice([0.0, 1.0]) for n in network.widths]
+        if rng.random() < 0.3:
+            beta = [np.where(node.side(k) == 0, 100.0, 0.0) for k in range(3)]
+        g, s = arithmetic.objective(C, d, mu, node, Parameters(alpha, beta, alpha))
+        value = Fraction(0)
+        for weight, row, right in zip(mu, C, d, strict=True):
+            inner = sum((Fraction(float(c)) * f for c, f in zip(row, values[3], strict=True)), -Fraction(float(right)))
+            value += Fraction(float(weight)) * inner
+        line = sum((Fraction(float(a)) * b for a, b in zip(g, step, strict=True)), Fraction(s))
+        assert line <= value
+        cap = -line - Fraction(1, 10**9)  # a parallel halfspace that just holds the point
+        assert arithmetic.tighten(node, np.asarray(g), s + float(cap), alpha)
+        for k in range(3):
+            assert all(lo <= z <= hi for lo, z, hi in zip(node.lo[k], values[k], node.hi[k], strict=True))
+
+
+def test_the_rooms_of_a_domain_are_rounded_up() -> None:
+    rng = np.random.default_rng(1)
+    x, width = rng.normal(size=200), 10.0 ** rng.uniform(-18, 1, size=(2, 200))
+    low, high = x - width[0], x + width[1]
+    net = Network.from_arrays([np.ones((2, 200))], [np.zeros(2)])
+    down, up = Setting(net, x, 2.0, 1e9, (low, high)).room
+    for a, b, c, d, e in zip(low, x, high, down, up, strict=True):
+        assert Fraction(d) >= Fraction(b) - Fraction(a) and Fraction(e) >= Fraction(c) - Fraction(b)
+        assert d <= (b - a) * (1 + 1e-15) and e <= (c - b) * (1 + 1e-15)
+
+
+def test_two_children_cover_their_parent() -> None:
+    """Every value of the split neuron is in one of them, zero in both; the others keep their bounds."""
+    bounds = Bounds([np.zeros(2)], [np.array([-1.0, -3.0])], [np.array([2.0, 4.0])])
+    on, off = child_of(bounds, 0, 0, 1.0), child_of(bounds, 0, 0, -1.0)
+    assert on is not None and off is not None
+    assert (on.lo[0].tolist(), on.hi[0].tolist(), on.phase[0].tolist()) == ([0.0, -3.0], [2.0, 4.0], [1.0, 0.0])
+    assert (off.lo[0].tolist(), off.hi[0].tolist(), off.phase[0].tolist()) == ([-1.0, -3.0], [0.0, 4.0], [-1.0, 0.0])
+    for lo, hi in ((0.0, 2.0), (-1.0, 0.0), (0.0, 0.0)):  # one side holds nothing but zero, and zero counts
+        edge = Bounds([np.zeros(1)], [np.array([lo])], [np.array([hi])])
+        assert child_of(edge, 0, 0, 1.0) is not None and child_of(edge, 0, 0, -1.0) is not None
+    above = Bounds([np.zeros(1)], [np.array([0.5])], [np.array([1.0])])
+    assert child_of(above, 0, 0, -1.0) is None and child_of(above, 0, 0, 1.0) is not None
+
+
+def test_nothing_is_said_of_an_input_that_is_unsafe_itself() -> None:
+    # logits (1 - t, t): at 0.9 class 1, whatever the label
+    net = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
+    r = lc.measure(net, [0.9], label=0, certificate=True)
+    assert r.certificate is not None and r.certificate.radius == 0.0
+    for proof in (r.certificate, replace(r.certificate, witness=np.array([1.0]), upper=1.0 - 0.9)):
+        text = str(check(net, proof))
+        assert "a point that is not given class 0 lies at linf distance" in text
+        assert "every point" not in text
+    assert not check(net, replace(r.certificate, witness=None, upper=math.inf)).ok
+
 
 @pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
 def test_each_row_is_tightened_with_slopes_of_its_own(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second pass only narrows, narrows something, and cuts off no point of the cap."""
-    from layercert.certificate.floats import Bounds, FloatArithmetic
-    from layercert.certificate.setting import Setting
 
     rng = np.random.default_rng(5)
     sizes = [6, 8, 8, 8, 2]

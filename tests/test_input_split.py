@@ -26,6 +26,7 @@ from layercert.search.inputs.exclude import linear_rows, shave, weigh
 from layercert.search.inputs.forms import spread
 from layercert.search.inputs.frontier import Frontier
 from layercert.search.inputs.model import build, scratch
+from layercert.search.inputs.search import sides_of
 from layercert.search.task import Task
 from tiny import degenerate, examples, generic, seeds
 
@@ -219,6 +220,25 @@ def test_networks_too_large_for_forms_are_refused() -> None:
     net = Network.from_arrays([np.zeros((9000, 1)), np.zeros((2, 9000))], [np.ones(9000), [1.0, 0.0]])
     with pytest.raises(lc.LayerCertError, match=r"would need 1236 MiB a thread .*; use the method 'adaptive'"):
         list(input_split(Task(lc.problem.robustness(net, [0.0]), make_chain("default", Norm(math.inf)), 1.0)))
+
+
+def test_the_clock_is_watched_between_programs() -> None:
+    """A box is finished by up to 2^11 programs: an event after each of them lets a time limit end it."""
+    rng = np.random.default_rng(2)
+    net = Network.from_arrays([rng.normal(size=(7, 3)), rng.normal(size=(2, 7))], [np.zeros(7), rng.normal(size=2)])
+    task = Task(lc.problem.robustness(net, 0.01 * rng.normal(size=3), 3.0), make_chain("default", Norm(3.0)))
+    events = list(input_split(task))
+    assert task.chain.programs > 20 and len(events) >= task.chain.programs
+
+
+def test_walls_out_of_reach_are_left_out() -> None:
+    """From 0 in [-1, 2]: a ball of radius 1.5 meets the wall below; a wall that x is behind stays in any case."""
+    problem = lc.problem.robustness(Network.from_arrays([[[1.0], [0.0]]], [[0.0, 1.0]]), [0.0])
+    low, high = np.array([-1.0]), np.array([2.0])
+    assert sides_of(problem, low, high, 1.5).A.tolist() == [[-1.0]]
+    assert sides_of(problem, low, high, 3.0).A.tolist() == [[1.0], [-1.0]]
+    assert len(sides_of(problem, low, high, 0.5)) == 0
+    assert sides_of(problem, np.array([1.0]), high, 0.5).r.tolist() == [np.nextafter(-1.0, 0.0)]
 
 
 # The frontier, threads, the choice

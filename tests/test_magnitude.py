@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -117,3 +118,49 @@ def test_the_checker_refuses_what_its_margins_do_not_cover() -> None:
     report = lc.check(huge, replace(r.certificate, network=huge.sha256))
     assert not report.ok and "--exact" in report.reason
     assert not lc.check(tiny, replace(r.certificate, network=tiny.sha256, radius=2 * r.upper, witness=None)).ok
+
+
+@pytest.mark.parametrize("p", [1.0001, 1.01, 1.5, 2.0, 3.0, 50.0, 1000.0])
+@pytest.mark.parametrize("r", [1e-9, 0.3, 1e7])
+def test_no_power_hides_an_input_that_can_move(p: float, r: float) -> None:
+    """The input with the largest coefficient is fixed by the box: what is left falls by 0.01 r, says every kernel."""
+    from layercert.bounds.ball import Ball
+    from layercert.certificate.cap import lowest_on_cap
+    from layercert.certificate.setting import Setting
+    from layercert.certificate.support import fall as checked_fall
+    from layercert.problem import robustness
+    from layercert.search.adaptive.fall import fall
+    from layercert.search.adaptive.model import build
+
+    t, x, free = np.array([1.0, 0.01]), np.zeros(2), np.array([0.0, 2.0 * r])
+    net = lc.Network.from_arrays([t[None], [[1.0], [0.0]]], [[0.0], [1.0, 0.0]])
+    problem = robustness(net, x, p, domain=(-free, free))
+    setting = Setting(net, x, p, r, (-free, free))
+    model, _, root = build(problem, r)
+    values = [
+        fall(t, 1.0, 0.0, np.zeros(2), r, model, np.zeros(1))[0],
+        -lowest_on_cap(t[None], np.zeros(0), 0.0, r, setting.q, *setting.room)[0][0],
+        checked_fall(setting, t[None])[0],
+        Ball(problem, r).fall(t[None])[0],
+    ]
+    assert values == pytest.approx([0.01 * r] * 4, rel=1e-9)
+    assert min(values) >= 0.01 * r * (1 - 1e-13)  # the search adds its margin later
+    assert root[1:3, 0] == pytest.approx([-0.01 * r, 0.01 * r], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", [3, 10, 18])
+def test_all_norms_agree_where_one_input_moves(seed: int) -> None:
+    """And not the one that counts most."""
+    rng = np.random.default_rng(seed)
+    sizes = [4, 6, 5, 3]
+    W = [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)]
+    b = [rng.normal(size=m) * 0.5 for m in sizes[1:]]
+    x, free = rng.normal(size=4), np.array([0.0, 0.0, 0.0, 30.0])
+    W[0][:, 3] *= 0.1
+    net = lc.Network.from_arrays(W, b)
+    true = lc.measure(net, x, "linf", domain=(x - free, x + free))
+    assert true.status == "exact"
+    for p in (1.001, 1.05, 50.0, 1000.0):
+        r = lc.measure(net, x, p, domain=(x - free, x + free), certificate=True)
+        assert r.status == "exact" and r.upper == pytest.approx(true.upper, rel=1e-6), p
+        assert r.certificate is not None and lc.check(net, r.certificate).ok, p

@@ -13,7 +13,10 @@ from scipy.optimize import linprog, minimize
 
 from layercert.arrays import Matrix, Vector
 from layercert.errors import LayerCertError, OptionError
+from layercert.network import Network
 from layercert.norms import Box, Norm
+from layercert.problem import robustness
+from layercert.search.adaptive.model import build
 
 P = [1.0, 1.5, 2.0, 3.0, 10.0, math.inf]
 
@@ -234,6 +237,24 @@ class TestHalfspace:
         g, s, box = case
         drift *= float(np.abs(g).max(initial=1e-9))
         assert Decimal(prove(p, g, s, box, drift)) <= true_distance(p, g, s, box, drift)
+
+    @given(case=halfspaces(), drift=st.sampled_from([0.0, 1e-13, 1e-3, 0.5]), over=st.sampled_from([0.0, 1e-12, 0.1]))
+    def test_the_kernel_of_the_adaptive_search(
+        self, p: float, case: tuple[Vector, float, Box], drift: float, over: float
+    ) -> None:
+        """The same bound in compiled code; also where the box falls short of s by no more than the drift."""
+        from layercert.search.adaptive.halfspace import distance
+
+        g, s, box = case
+        drift *= float(Norm(p).dual(g))
+        s += over * drift * min(Norm(p).value(np.maximum(-box.lo, box.hi)), 1.0)
+        n = len(g)
+        net = Network.from_arrays([np.ones((1, n)), np.ones((2, 1))], [np.zeros(1), np.zeros(2)])
+        model = build(robustness(net, np.zeros(n), p, domain=(box.lo, box.hi)), 1.0)[0]
+        bound, true = float(distance(g, s, drift, model, np.empty(n))), true_distance(p, g, s, box, drift)
+        assert Decimal(bound) <= true
+        if drift <= 1e-13 * float(Norm(p).dual(g)) and s < whole_box(g, box) * (1 - 1e-9):  # not in the last corner
+            assert bound >= float(true) * (1 - 1e-9)
 
     @given(g=vectors(), s=st.floats(1e-8, 1e8), drift=st.sampled_from([0.0, 1e-9, 0.5]))
     def test_proved_bound_without_a_box(self, p: float, g: Vector, s: float, drift: float) -> None:

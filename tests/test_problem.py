@@ -152,6 +152,24 @@ class TestMargin:
         assert robustness(behind, ones, label=0).is_unsafe(ones)
         assert not robustness(behind, ones, label=1).is_unsafe(ones)
         assert behind(ones)[0] == behind(ones)[1]
+        # a second row that holds by far does not decide for the first
+        both = Clause(np.array([[1.0, -1.0], [1.0, 0.0]]), np.array([0.0, 10.0]))
+        assert not Problem(ahead, ones, (both,), Norm(2.0)).is_unsafe(ones)
+        assert Problem(behind, ones, (both,), Norm(2.0)).is_unsafe(ones)
+
+    def test_a_lead_that_is_rounding_only_is_none(self) -> None:
+        """Class 0 is ahead in float64 and behind as a real number."""
+        rng, ones, met = np.random.default_rng(0), np.ones(8), 0
+        for _ in range(500):
+            W = rng.normal(size=(2, 8))
+            W[1, 7] += float(W[0].sum() - W[1].sum())  # a tie up to rounding
+            net = Network.from_arrays([W], [np.zeros(2)])
+            exact = net.exact(ones)
+            if net(ones)[0] > net(ones)[1] and exact[0] < exact[1]:
+                met += 1
+                assert robustness(net, ones, label=0).is_unsafe(ones)
+                assert robustness(net, ones, label=0).is_unsafe(ones, strict=True)
+        assert met > 5
 
 
 class TestDependsOnInput:

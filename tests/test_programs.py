@@ -17,6 +17,7 @@ from layercert.errors import MissingPackageError, OptionError
 from layercert.geometry import Polyhedron
 from layercert.norms import Box, Norm
 from layercert.programs.chain import SolverChain
+from layercert.programs.chain import forgive as USERS_FORGIVE  # noqa: N812 - as imported, before the tests replace it
 from layercert.programs.program import Candidates, Programs, Solutions, check, prove, single, verify
 from layercert.programs.solvers.gram import Gram
 from layercert.programs.solvers.highs import Highs
@@ -312,6 +313,27 @@ def test_a_stack_is_fresh_each_time() -> None:
     chain = make_chain("library", Norm(2.0))
     chain.solve(build("n=2", 2.0, False).programs)
     assert chain.programs > 0 and make_chain("library", Norm(2.0)).programs == 0
+
+
+class Crashing:
+    name = "crashing"
+
+    def supports(self, programs: Programs) -> bool:
+        return True
+
+    def solve(self, programs: Programs) -> Candidates:
+        raise ZeroDivisionError("a bug in a solver")
+
+
+def test_a_crash_is_seen_in_tests_and_survived_by_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = build("n=2", 2.0, False).programs
+    with pytest.raises(ZeroDivisionError, match="a bug in a solver"):
+        SolverChain([Crashing(), Gram()]).solve(programs)
+    with monkeypatch.context() as patch:
+        patch.setattr("layercert.programs.chain.forgive", USERS_FORGIVE)
+        chain = SolverChain([Crashing(), Gram()])
+        assert chain.solve(programs).decided.all()
+        assert chain.crashes == {"crashing": len(programs)} and chain.solved_by["daqp"] == len(programs)
 
 
 def test_unknown_stack() -> None:

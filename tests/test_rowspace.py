@@ -90,6 +90,31 @@ def test_the_margins_cover_the_rotation(kind: str, seed: int) -> None:
     assert not space.rows[~W.any(axis=1)].any()  # a constant neuron stays constant
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="no extended precision here")
+def test_a_basis_that_is_not_orthonormal_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q R is W^0 all the same, but the rows R are too short for any isometry."""
+    W, qr = np.random.default_rng(0).normal(size=(5, 60)), np.linalg.qr
+
+    def skewed(A: Matrix) -> tuple[Matrix, Matrix]:
+        Q, R = qr(A)
+        return Q * (1.0 + 1e-7), R / (1.0 + 1e-7)
+
+    monkeypatch.setattr(np.linalg, "qr", skewed)
+    space = of_network(Network.from_arrays([W, np.ones((2, 5))], [np.zeros(5), np.zeros(2)]))
+    assert space is not None
+    off = np.sqrt((np.square(W.T - isometry(space.basis) @ space.rows.T.astype(np.longdouble))).sum(axis=0))
+    assert (off <= space.error).all() and (off > 1e-8 * np.linalg.norm(W, axis=1)).all()
+    # and the margins of all layers' rows have it
+    deep = Network.from_arrays([W, np.ones((4, 5)), np.ones((2, 4))], [np.zeros(5), np.zeros(4), np.zeros(2)])
+    problem = robustness(deep, np.ones(60), "l2", 0)
+    plain, rotated = Cells(problem), Cells(problem, of_network(deep))
+    for w in np.random.default_rng(1).normal(size=(5, 60)):
+        v = plain.full(w)
+        here, there = rotated.of(v.pattern).below, v.below
+        apart = np.abs(there.G @ w - here.G @ isometry(space.basis).T.astype(float) @ w)
+        assert (apart <= (here.growth + there.growth) * np.linalg.norm(w)).all()
+
+
 def test_only_where_it_is_the_same_and_smaller() -> None:
     rng = np.random.default_rng(0)
 
@@ -218,3 +243,17 @@ def test_a_point_that_cannot_be_settled_is_sought_on_its_piece() -> None:
         if result.witness is not None:
             assert result.witness.shape == (INPUTS,)
             assert problem.is_unsafe(result.witness)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-160, 1e-120, 1e-60, 1e60, 1e80])
+@pytest.mark.parametrize("method", ["geocert", "geocert-lip", "layercert-both"])
+def test_weights_of_any_size(method: str, scale: float) -> None:
+    """The same classifier with the first layer (and all biases) scaled: squares vanish or overflow in the rotation."""
+    for seed in (17, 23, 33):  # with an unsafe point
+        problem, true = wide(generic, seed), brute_force(narrow(generic, seed))[0]
+        W, b = problem.network.weights, problem.network.biases
+        network = Network.from_arrays([W[0] * scale, *W[1:]], [v * scale for v in b])
+        assert of_network(network) is not None
+        r = lc.measure(network, problem.x, "l2", problem.label, method=method, time_limit=5)
+        assert r.lower <= true * (1 + 1e-6) and r.upper >= true * (1 - 1e-6)
+        assert r.status == ("exact" if 1e-120 <= scale <= 1e60 else "undecided"), (seed, r)

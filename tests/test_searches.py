@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,7 +15,12 @@ import layercert as lc
 from brute import brute_force, only_ties
 from layercert.methods import METHODS, Method
 from layercert.network import Network
-from layercert.problem import Problem
+from layercert.norms import Norm
+from layercert.problem import Problem, robustness
+from layercert.programs.chain import SolverChain
+from layercert.programs.program import Solutions
+from layercert.programs.stacks import make_chain
+from layercert.pursuit import Progress
 from layercert.search.events import Bound, Event
 from layercert.search.task import Task
 from tiny import degenerate, examples, generic, seeds
@@ -91,8 +98,113 @@ def test_every_reported_bound_is_true(seed: int) -> None:
         assert all(b <= true * (1 + 1e-9) + 1e-12 for b in seen), (method, true, seen)
 
 
+@pytest.mark.parametrize("method", GEOMETRIC)
+def test_robust_is_not_claimed_by_rounding(method: str) -> None:
+    """Slopes of 1e-6 under values of 1e3: a distance of 1 is uncertain by 1e-7, and the truth is known by fractions."""
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        w, a, x = rng.uniform(0.5, 1) * 1e-6, rng.uniform(0.5, 1), rng.uniform(1, 2)
+        b = rng.uniform(1e3, 2e3)
+        c = rng.uniform(0.1e-6, 1e-6) - a * (w * x + b)
+        network = Network.from_arrays([[[w]], [[a], [0.0]]], [[b], [c, 0.0]])  # the one neuron is on all over the ball
+        W, A, B, C, X = (Fraction(v) for v in (w, a, b, c, x))
+        true = float((A * (W * X + B) + C) / (A * W))
+        for beyond in (1e-9, 1e-8, 1e-7):
+            r = lc.measure(network, [x], 2.0, label=0, radius=true * (1 + beyond), method=method)
+            assert r.status != "robust" and r.lower <= true * (1 + 1e-12), (method, beyond, true, r)
+
+
+@pytest.mark.parametrize("method", GEOMETRIC)
+def test_a_radius_beyond_the_horizon_is_searched_to_its_end(method: str) -> None:
+    """Without a radius a search looks 1e6 times the size of x far; one that was asked for means what it says."""
+    # logits are (1, 1e-9 t): they cross at t = 1e9
+    network = Network.from_arrays([[[1.0]], [[0.0], [1e-9]]], [[0.0], [1.0, 0.0]])
+    r = lc.measure(network, [0.5], radius=2e9, method=method)
+    assert r.status == "exact" and r.upper == pytest.approx(1e9, rel=1e-6)
+    assert lc.measure(network, [0.5], radius=0.9e9, method=method).status == "robust"
+    assert lc.verify(network, [0.5], 1.1e9, method=method).status == "not_robust"
+    short = lc.measure(network, [0.5], method=method)
+    assert 1.5e6 <= short.lower <= 1e9 and "looks no farther" in short.note
+
+
 # logits are (1 - t, t): they cross at t = 0.5, so from t = 0.2 the distance is 0.3 in every norm
 LINE = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
+
+
+def answers(*rows: tuple[float, float, bool]) -> Solutions:
+    """Programs with these bounds, values and decisions."""
+    lower, value, decided = (np.array(column) for column in zip(*rows, strict=True))
+    return Solutions(np.zeros((len(rows), 1)), np.zeros((len(rows), 1)), lower, value, decided)
+
+
+class TestBooking:
+    """What the answers of programs leave of the least key in the queue."""
+
+    def task(self) -> Task:
+        return Task(robustness(LINE, [0.2]), make_chain("default", Norm(2.0)), U=1.0)
+
+    def test_gaps_are_taken_off(self) -> None:
+        task = self.task()
+        task.accept(answers((0.2, 0.2 + 1e-8, True), (0.3, 0.3 + 2e-8, False), (2.0, 2.5, True)))
+        assert task.lower(0.5) == pytest.approx(0.5 - 2e-8, abs=1e-12)
+        assert task.lower(math.inf) == 1.0  # the gap is that of keys, and there is none
+
+    def test_what_nobody_decided_is_a_ceiling(self) -> None:
+        task = self.task()
+        task.accept(answers((0.25, math.inf, False), (0.4, 0.5, False), (3.0, math.inf, False)))
+        assert task.lower(0.5) == 0.25 and task.slip == 0.0
+
+    def test_a_point_that_is_safe_after_all_is_no_witness(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem = robustness(LINE, [0.2])
+        progress = Progress(problem, "adaptive", make_chain("default", problem.norm))
+        monkeypatch.setattr("layercert.pursuit.settle", lambda problem, step, clause: problem.x + step)
+        progress.offer(np.array([0.2]), problem.clauses[0])  # at 0.4 the class is still 0
+        assert progress.witness is None and math.isinf(progress.upper)
+        progress.offer(np.array([0.4]), problem.clauses[0])
+        assert progress.upper == pytest.approx(0.4)
+        progress.offer(np.array([0.5]), problem.clauses[0])  # farther
+        assert progress.upper == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("method", GEOMETRIC)
+def test_nothing_is_proved_where_no_solver_answers(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither witnesses nor distance programs: what a search leaves open must not count as closed."""
+    monkeypatch.setattr("layercert.search.task.attack", lambda *_: None)
+    monkeypatch.setattr("layercert.search.adaptive.tree.Ball._seek", lambda *_: iter(()))
+    for seed in (17, 21, 23, 33, 37):  # problems with an unsafe point
+        problem = generic(seed)
+        true, _ = brute_force(problem)
+        task = Task(replace(problem, radius=1.5 * true), SolverChain(()))
+        bounds = [event.lower for event in METHODS[method].search(task) if isinstance(event, Bound)]
+        assert max(bounds, default=0.0) <= true * (1 + 1e-9), (seed, true)
+
+
+class TestWhatABoundIsWorth:
+    """A search that proves so much and ends: the answer is what that proves, and no more."""
+
+    @pytest.fixture
+    def proving(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], str]:
+        def method(bound: float) -> str:
+            def search(task: Task) -> Iterator[Event]:
+                yield Bound(bound)
+
+            monkeypatch.setitem(METHODS, "so far", Method("so far", search, "proves a bound and ends"))
+            return "so far"
+
+        return method
+
+    @pytest.mark.parametrize(("short", "status"), [(0.0, "robust"), (1e-9, "undecided"), (1e-7, "undecided")])
+    def test_up_to_a_radius(self, proving: Callable[[float], str], short: float, status: str) -> None:
+        method = proving(0.25 * (1.0 - short))
+        assert lc.measure(LINE, [0.2], radius=0.25, method=method).status == status
+        assert lc.verify(LINE, [0.2], 0.25, method=method).status == status
+
+    @pytest.mark.parametrize(("short", "status"), [(0.0, "robust"), (1e-8, "undecided"), (0.05, "undecided")])
+    def test_up_to_the_end_of_the_domain(self, proving: Callable[[float], str], short: float, status: str) -> None:
+        problem = robustness(LINE, [0.2], domain=(0.1, 0.4))  # 0.2 to the farther end
+        method = proving(problem.reach * (1.0 - short))
+        assert lc.measure(LINE, [0.2], domain=(0.1, 0.4), method=method).status == status
+        assert lc.measure(LINE, [0.2], domain=(0.1, 0.4), radius=5.0, method=method).status == status
 
 
 @pytest.mark.parametrize("method", ALL)

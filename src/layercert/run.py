@@ -15,7 +15,7 @@ from layercert.problem import Problem, robustness
 from layercert.proof import Unproved, prove
 from layercert.pursuit import EXACT, MARGIN, NOISE, Progress, Pursuit, Watch
 from layercert.result import Result, Status, Verdict
-from layercert.search.task import HORIZON
+from layercert.search.task import horizon
 from layercert.threads import one_thread
 from layercert.witness import harden
 
@@ -71,9 +71,12 @@ def closest(problem: Problem, how: How | None = None) -> Result:
         status = Status.ROBUST
     elif progress.closed():
         status = Status.EXACT
-    elif math.isinf(progress.upper) and progress.lower >= _horizon(problem):
+    elif math.isinf(progress.upper) and progress.lower >= problem.reach * (1.0 - 5e-10):  # the reach is 1e-9 too large
         status = Status.ROBUST
         note = note or "no unsafe point anywhere"
+    elif math.isinf(problem.radius) and progress.lower >= horizon(problem):
+        status = Status.ROBUST if math.isinf(progress.upper) else Status.UNDECIDED
+        note = note or "a search without a radius looks no farther"
     else:
         status = Status.UNDECIDED
         note = note if pursuit.over else OUT_OF_TIME
@@ -122,11 +125,6 @@ def _pursue(problem: Problem, how: How, stop_at_witness: bool) -> Pursuit:
     pursuit = Pursuit(problem, how.method, how.stack, how.watch, stop_at_witness, deadline)
     pursuit.advance(deadline)
     return pursuit
-
-
-def _horizon(problem: Problem) -> float:
-    """Without a radius, 'nothing as far as the search looks' or 'nothing in the whole domain'."""
-    return min(HORIZON * (1.0 + problem.norm.value(problem.x)), problem.reach) * (1.0 - 1e-6)
 
 
 def deadline_of(time_limit: float | None) -> float | None:
@@ -178,7 +176,7 @@ def _result(pursuit: Pursuit, status: Status | Verdict, note: str, how: How) -> 
 def _certify(progress: Progress, lower: float, time_limit: float | None) -> tuple[Certificate | None, str]:
     """The proof of the bound reached, made by a run of its own (with the same time limit again)."""
     problem = progress.problem
-    far = min(problem.radius, problem.reach, HORIZON * (1.0 + problem.norm.value(problem.x)))
+    far = min(problem.radius, problem.reach, horizon(problem))
     by_boxes = progress.method == "input-split"
     try:
         with one_thread():

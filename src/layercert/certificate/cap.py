@@ -82,7 +82,7 @@ def _evaluate(h: Any, g: Any, lam: float, s: float, r: float, q: float, down: An
             if total < drop:
                 drop, slope = total, inner
             if not np.isinf(q):
-                mu = length / r ** (1.0 / (q - 1.0))
+                mu = length
             else:  # p = 1: the best mu is where the rooms above it add up to r
                 if step > 0 and filled > r:
                     low = mu
@@ -108,7 +108,9 @@ def _box_alone(h: Any, g: Any, lam: float, down: Any, up: Any) -> Any:
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _split(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any, up: Any) -> Any:
-    """r ||t1||_q + t2.room for t1_j = min(|t_j|, mu room_j^(p-1)) (p = 1: mu), its slope, ||t1||_q, filled rooms."""
+    """r ||t1||_q + t2.room for t1_j = min(|t_j|, mu (room_j/r)^(p-1)), its slope, ||t1||_q, filled rooms (p = 1)."""
+    if not np.isinf(q) and q != 2.0:
+        return _split_lp(h, g, lam, mu, r, q, down, up)
     capped = len(g) > 0
     over, power, inner, top, top_slope, filled = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for j in range(len(h)):
@@ -126,42 +128,45 @@ def _split(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any,
                 filled += room
             if part > top:
                 top, top_slope = part, side
-        elif q == 2.0:
-            part = min(a, mu * room)
+        else:
+            part = min(a, mu * (room / r))
             power += part * part
             inner += part * side
-        elif a > 0.0:
-            part = min(a, mu * room ** (1.0 / (q - 1.0)))
-            inner += part ** (q - 1.0) * side
-        else:
-            part = 0.0
         over += (a - part) * room
     if np.isinf(q):
         return r * top + over, inner + (r - filled) * top_slope, top, filled
-    # squares of what is smaller than TINY vanish
-    length = np.sqrt(power) + TINY if q == 2.0 else _length_of_parts(h, g, lam, mu, q, down, up)
-    return r * length + over, r * inner / max(length, 1e-300) ** (q - 1.0), length, filled
+    length = np.sqrt(power) + TINY  # squares of what is smaller than TINY vanish
+    return r * length + over, r * inner / max(length, 1e-300), length, filled
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
-def _length_of_parts(h: Any, g: Any, lam: float, mu: float, q: float, down: Any, up: Any) -> float:
-    """||t1||_q for any q, in units of the largest part: for p near 1 the powers of 0.5 vanish already."""
+def _split_lp(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any, up: Any) -> Any:
+    """The same for any other q, in units of the largest part: for p near 1 the powers of 0.5 vanish already."""
     capped = len(g) > 0
     top = 0.0
     for j in range(len(h)):
         t = h[j] + lam * (g[j] if capped else 0.0)
-        room = down[j] if t > 0.0 else up[j]
-        if room > 0.0:
-            top = max(top, min(abs(t), mu * room ** (1.0 / (q - 1.0))))
-    if not top > 0.0:
-        return 0.0
-    power = 0.0
+        top = max(top, _part(t, down[j] if t > 0.0 else up[j], mu, r, q))
+    over, power, inner = 0.0, 0.0, 0.0
     for j in range(len(h)):
-        t = h[j] + lam * (g[j] if capped else 0.0)
+        gj = g[j] if capped else 0.0
+        t = h[j] + lam * gj
         room = down[j] if t > 0.0 else up[j]
-        if room > 0.0:
-            power += (min(abs(t), mu * room ** (1.0 / (q - 1.0))) / top) ** q
-    return float(top * power ** (1.0 / q))
+        part = _part(t, room, mu, r, q)
+        over += (abs(t) - part) * room
+        if part > 0.0:
+            power += (part / top) ** q
+            inner += (part / top) ** (q - 1.0) * (gj if t > 0.0 else -gj)
+    root = power ** (1.0 / q)
+    return r * top * root + over, r * inner / max(root, 1.0) ** (q - 1.0), top * root, 0.0
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _part(t: float, room: float, mu: float, r: float, q: float) -> float:
+    """What a coordinate keeps in t1; a coordinate without room keeps nothing."""
+    if not room > 0.0:
+        return 0.0
+    return float(abs(t) if np.isinf(mu) else min(abs(t), mu * (room / r) ** (1.0 / (q - 1.0))))
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")

@@ -291,10 +291,11 @@ def _sentence(problem: Problem, certificate: Certificate, leaves: int, arithmeti
     """What was proved, in one sentence a reviewer can quote."""
     norm = Norm(certificate.p).name
     where = "" if certificate.domain is None else " inside the domain"
-    if certificate.label is None and certificate.radius == 0 and certificate.witness is not None:
+    if certificate.radius == 0 and certificate.witness is not None:  # of x itself nothing is said
+        what = "with an unsafe output" if certificate.label is None else f"that is not given class {certificate.label}"
         return (
             f"Proved for the network with SHA-256 {certificate.network[:16]}...: "
-            f"a point{where} with an unsafe output lies at {norm} distance {certificate.upper:.9g} of x ({arithmetic})."
+            f"a point{where} {what} lies at {norm} distance {certificate.upper:.9g} of x ({arithmetic})."
         )
     if certificate.label is None and problem.reach <= certificate.radius:  # the reach is rounded up
         claim = "no point of the domain has an unsafe output"

@@ -57,9 +57,10 @@ class Setting:
     def T(self) -> tuple[Vector, ...]:
         weights, biases = self.network.weights, self.network.biases
         size = np.abs(weights[0]) @ np.abs(self.x) + np.abs(biases[0]) + self.r * self.row_sizes
-        sizes = [size * (1.0 + self.noise)]
+        # more than underflow may take from a sum: ball arithmetic starts from these bounds at any magnitude
+        sizes = [size * (1.0 + self.noise) + 1e-300]
         for W, b in zip(weights[1:], biases[1:], strict=True):
-            sizes.append((np.abs(W) @ sizes[-1] + np.abs(b)) * (1.0 + self.noise))
+            sizes.append((np.abs(W) @ sizes[-1] + np.abs(b)) * (1.0 + self.noise) + 1e-300)
         return tuple(sizes)
 
     def in_range(self, C: Matrix, d: Vector) -> bool:

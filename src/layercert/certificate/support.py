@@ -30,20 +30,23 @@ def lowest_point(setting: Setting, G: Matrix) -> Matrix:
         return -np.sign(G) * u
     shape = size / np.maximum(size.max(axis=1, keepdims=True, initial=0.0), 1e-300)
     shape = shape ** (setting.q - 1.0)
-    # u = min(room, tau*shape) with ||u||_p = r: the coordinates fill up in the order of room/shape
+    # u = min(room, tau*shape) with ||u||_p = r: the coordinates fill up in the order of room/shape; in units of r,
+    # since powers of r may leave the range of doubles
+    space = room / setting.r
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        stop = np.where(shape > 0, room / shape, np.inf)
+        stop = np.where(shape > 0, space / shape, np.inf)
         order = np.argsort(stop, axis=1)
         power = np.take_along_axis(shape**setting.p, order, 1)
-        filled = np.cumsum(np.take_along_axis(np.where(shape > 0, room, 0.0) ** setting.p, order, 1), axis=1)
+        filled = np.cumsum(np.take_along_axis(np.where(shape > 0, space, 0.0) ** setting.p, order, 1), axis=1)
         rest = np.cumsum(power[:, ::-1], axis=1)[:, ::-1]
         before = np.concatenate([np.zeros((len(G), 1)), filled[:, :-1]], axis=1)
-        tau = (np.maximum(setting.r**setting.p - before, 0.0) / rest) ** (1.0 / setting.p)
+        tau = (np.maximum(1.0 - before, 0.0) / rest) ** (1.0 / setting.p)
     fits = tau <= np.take_along_axis(stop, order, 1)
     first = fits.argmax(axis=1)
     chosen = np.where(fits.any(axis=1), tau[np.arange(len(G)), first], np.inf)
     with np.errstate(invalid="ignore"):
-        u = np.where(shape > 0, np.minimum(room, chosen[:, None] * shape), 0.0)
+        moved = np.where(shape > 0, chosen[:, None] * shape, 0.0)
+        u = np.where(moved < space, np.minimum(moved * setting.r, room), np.where(shape > 0, room, 0.0))
     return -np.sign(G) * u
 
 
@@ -58,10 +61,14 @@ def unfilled(setting: Setting, G: Matrix, W: Matrix) -> Matrix:
     if setting.p == 1.0:
         threshold = np.where(full, 0.0, size).max(axis=1, keepdims=True, initial=0.0)
         return np.asarray(np.minimum(size, threshold))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        c = np.where(~full & (u > 0), size / u ** (setting.p - 1.0), 0.0).max(axis=1, keepdims=True, initial=0.0)
-        part = np.where(full, c * u ** (setting.p - 1.0), size)
-    return np.asarray(np.clip(np.nan_to_num(part, nan=0.0, posinf=0.0), 0.0, size))
+    # stationarity: g1 = c * u^(p-1), with the c of the longest u that the box does not stop
+    free = np.where(full, 0.0, u)
+    k = free.argmax(axis=1)[:, None]
+    longest = np.take_along_axis(free, k, 1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        share = np.where(longest > 0, np.take_along_axis(size, k, 1) * (u / longest) ** (setting.p - 1.0), 0.0)
+    part = np.where(full, share, size)
+    return np.asarray(np.clip(np.nan_to_num(part, nan=0.0, posinf=np.inf), 0.0, size))
 
 
 def fall(setting: Setting, G: Matrix) -> Vector:

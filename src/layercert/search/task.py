@@ -26,10 +26,16 @@ from layercert.programs.chain import SolverChain
 from layercert.programs.program import Programs, Solutions, gap_closed, single
 from layercert.search.events import Event, Improve
 
-#: Without a radius, a witness or a domain, distances beyond this many times the size of x count as never.
+#: Without a radius or a domain, distances beyond this many times the size of x are not looked at.
 HORIZON = 1e6
 #: The largest relative gap of a program that may be booked as slip.
 SLIP = 1e-7
+
+
+def horizon(problem: Problem) -> float:
+    """How far a search looks: as far as it was asked to, and without a radius far beyond the size of x."""
+    far = HORIZON * (1.0 + problem.norm.value(problem.x))
+    return far if math.isinf(problem.radius) else max(far, 2.0 * problem.radius)
 
 
 class Task:
@@ -45,7 +51,7 @@ class Task:
         self.note = ""  # what the result should say about how it was found
         self.any_witness = False  # the question is settled by any unsafe point within U, near or far
         self.deadline: float | None = None  # on our clock; for a solver that cannot be interrupted from outside
-        self.horizon = HORIZON * (1.0 + problem.norm.value(problem.x))
+        self.horizon = horizon(problem)
 
     @cached_property
     def cells(self) -> Cells:
@@ -106,11 +112,10 @@ class Task:
             answer = self.chain.solve(single(whole, norm, box, self.cutoff))
             if answer.lower[0] >= self.cutoff:
                 continue
-            if not answer.decided[0]:
-                self.ceiling = min(self.ceiling, float(answer.lower[0]))
+            # a point beyond U whose bound is below: what is between may be rounding, and an unsafe point all the same
+            self.floor = min(self.floor, float(answer.lower[0]))
             if answer.value[0] < self.U:
                 self.U = float(answer.value[0])
-                self.floor = min(self.floor, float(answer.lower[0]))
                 yield Improve(self.cells.offset(answer.steps[0]), self.U, clause)
 
     def faces(self, rows: Polyhedron, which: Indices) -> Solutions:

@@ -164,19 +164,32 @@ def fall_lp(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
     length = power ** (1.0 / q)
     best, slope = np.inf, 0.0
     for _ in range(SPLITS if model.boxed else 1):
-        mu = length / U ** (p - 1.0)
+        # the longest part is the unit of the powers: for p near 1 those of a tenth vanish already
+        unit = 1.0
+        if model.boxed:
+            unit = 0.0
+            for j in range(n):
+                unit = max(unit, part_of((sign * h[j] + lam * g[j]) / top, j, length, U, model))
         power, cost, inner = 0.0, 0.0, 0.0
         for j in range(n):
             t = (sign * h[j] + lam * g[j]) / top
             part = abs(t)
             if model.boxed:
-                room = room_of(t, j, U, model)
-                part = min(part, mu * raised(room, p - 1.0))
-                cost += (abs(t) - part) * room
-            power += raised(part, q)
-            inner += g[j] * (raised(part, q - 1.0) if t > 0.0 else -raised(part, q - 1.0))
-        length = power ** (1.0 / q)
+                part = part_of(t, j, length, U, model)
+                cost += (abs(t) - part) * room_of(t, j, U, model)
+            if part > 0.0:
+                power += raised(part / unit, q)
+                inner += g[j] * (raised(part / unit, q - 1.0) if t > 0.0 else -raised(part / unit, q - 1.0))
+        root = power ** (1.0 / q)
+        length = unit * root
         drop = U * length + cost
         if drop < best:
-            best, slope = drop, inner * U / max(length, 1e-300) ** (q - 1.0)
+            best, slope = drop, inner * U / max(root, 1.0) ** (q - 1.0)
     return best * top, slope, size
+
+
+@njit_sums
+def part_of(t, j, length, U, model):  # type: ignore[no-untyped-def]
+    """What coordinate j keeps in t1 where ||t1||_q is `length`; rooms in units of U, since powers of either vanish."""
+    room = room_of(t, j, U, model)
+    return min(abs(t), length * raised(room / U, model.p - 1.0))

@@ -35,7 +35,7 @@ def distance(g, s, drift, model, w):  # type: ignore[no-untyped-def]
 
     For every split |g| = g1 + g2 into nonnegative parts, s <= ||w|| (||g1||_q + drift) + g2.room (as
     Norm.prove_halfspace). The nearest point gives the best split: a coordinate stopped by the box keeps in g1 what the
-    norm's slope explains.
+    norm's slope explains. A box that falls short of s by less than the drift excludes nothing.
     """
     if s <= 0.0:
         clear(w)
@@ -76,8 +76,6 @@ def _distance_linf(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-un
                 break
         for j in range(n):
             w[j] = -min(t, -box_lo[j]) if g[j] > 0.0 else min(t, box_hi[j])
-        if np.isinf(t):
-            return np.inf if s - cost * up - 1e-15 * (s + cost) > 0.0 else 0.0
     left = s - cost * up - 1e-15 * (s + cost)
     if left <= 0.0:
         return 0.0
@@ -122,18 +120,18 @@ def _distance_l2(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-unty
     if np.isinf(tau):
         for j in range(n):
             w[j] = -box_lo[j] if g[j] > 0.0 else (box_hi[j] if g[j] < 0.0 else 0.0)
-        return np.inf if s - cost * up - 1e-15 * (s + cost) > 0.0 else 0.0
-    cost, keep = 0.0, 0.0
-    for j in range(n):
-        size = abs(g[j])
-        room = min(-box_lo[j] if g[j] > 0.0 else box_hi[j], 1e250)
-        part = min(size, room / tau)
-        cost += (size - part) * room
-        keep += part * part
+    else:
+        cost, keep = 0.0, 0.0
+        for j in range(n):
+            size = abs(g[j])
+            room = min(-box_lo[j] if g[j] > 0.0 else box_hi[j], 1e250)
+            part = min(size, room / tau)
+            cost += (size - part) * room
+            keep += part * part
     left = s - cost * up - 1e-15 * (s + cost)
     if left <= 0.0:
         return 0.0
-    size = np.sqrt(keep) * up + drift
+    size = np.sqrt(keep) * up + drift  # the drift alone where every coordinate is full: it may still reach s
     return left / size * (1.0 - 1e-15) if size > 0.0 else np.inf
 
 
