@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -316,7 +317,8 @@ def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool) ->
     """
     from layercert.search.adaptive.bound import backward
     from layercert.search.adaptive.branch import fix
-    from layercert.search.adaptive.layers import lines, tighten
+    from layercert.search.adaptive.hull import fold, relaxation
+    from layercert.search.adaptive.layers import tighten
     from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, build
 
     rng = np.random.default_rng(7)
@@ -334,7 +336,7 @@ def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool) ->
         steps = np.clip(steps, -0.3 * r * (1 - 1e-9), 2.0 * r)
     steps[20:] *= rng.random((10, 1))
     N = root.shape[1]
-    kind, su, iu, S, g = np.empty(N, np.int8), np.empty(N), np.empty(N), np.empty(N), np.empty(4)
+    S, g = np.empty(N), np.empty(4)
     for w in steps:
         step = [Fraction(float(a)) for a in w]
         v = [Fraction(float(a)) + b for a, b in zip(x, step, strict=True)]
@@ -346,8 +348,12 @@ def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool) ->
         state[ALPHA], state[POINT] = rng.random(N), rng.normal(size=N)
         state[BETA] = np.where(state[PHASE] != 0, rng.random(N) * rng.choice([0.0, 1.0]), 0.0)
         clause = int(rng.integers(2))
-        lines(state, kind, su, iu)
-        s, drift = backward(model, state, np.ones(1), int(first[clause]), kind, su, iu, S, g)
+        relaxed = relaxation(model, state)
+        s, drift = backward(model, state, np.ones(1), int(first[clause]), relaxed, S, g)
+        for pace in (1.0, 0.5, 0.3):  # planes that are least at one point hold at every other
+            fold(model, state, relaxed, np.array(z, float) + rng.normal(size=N), rng.normal(size=N), pace)
+            assert planes_hold(network, z, relaxed)
+            s, drift = backward(model, state, np.ones(1), int(first[clause]), relaxed, S, g)
         f = network.exact(v)
         margin = f[0] - f[clause + 1]
         line = sum((Fraction(float(a)) * b for a, b in zip(g, step, strict=True)), Fraction(s))
@@ -369,3 +375,17 @@ def exact_preactivations(network: Network, v: list[Fraction]) -> list[Fraction]:
         z += own
         h = [max(a, Fraction(0)) for a in own]
     return z
+
+
+def planes_hold(network: Network, z: list[Fraction], relaxed: Any) -> bool:
+    """Is every unstable neuron below its plane over the activations of the layer below?"""
+    at, ends = 0, np.cumsum([0, *network.widths])
+    for k in range(1, network.L):
+        u = [max(a, Fraction(0)) for a in z[ends[k - 1] : ends[k]]]
+        for i in range(ends[k], ends[k + 1]):
+            if relaxed.kind[i] == 2:
+                plane = sum(Fraction(float(c)) * a for c, a in zip(relaxed.P[at : at + len(u)], u, strict=True))
+                if plane + Fraction(float(relaxed.q[i])) < max(z[i], Fraction(0)):
+                    return False
+            at += len(u)
+    return True

@@ -150,12 +150,14 @@ class TreeBuilder:
             return self._piece(plan, bounds), 0.0, -1
         from layercert.search.adaptive.bound import optimise
         from layercert.search.adaptive.branch import scores
+        from layercert.search.adaptive.hull import relaxation
 
         state = _state(plan, bounds)
         mu = plan.mu.copy()
         model, first, _ = self.model
         at = int(first[[c is self.clause for c in self.task.problem.clauses].index(True)])
-        bound = optimise(model, state, mu, at, self.task.U, STEPS, np.zeros(self.setting.network.inputs))
+        relaxed = relaxation(model, state)  # triangles: the checker knows no cuts
+        bound = optimise(model, state, mu, at, self.task.U, STEPS, 0, relaxed, np.zeros(self.setting.network.inputs))
         score = np.empty(len(plan.alpha))
         scores(state, score)
         return Parts.of(state[ALPHA], state[BETA], mu, state[POINT] > 0), float(bound), int(score.argmax())

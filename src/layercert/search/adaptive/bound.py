@@ -7,15 +7,20 @@ import numpy as np
 from layercert.programs.kernels.dense import clear, copy, copy_rows
 from layercert.programs.kernels.jit import njit_sums
 from layercert.search.adaptive.halfspace import distance
-from layercert.search.adaptive.layers import OFF, ON, UNSTABLE, lines, tighten
+from layercert.search.adaptive.hull import OFF, ON, UNSTABLE, fold, lines, triangles
+from layercert.search.adaptive.layers import tighten
 from layercert.search.adaptive.model import ALPHA, BETA, COEF, PHASE, POINT
 
 #: The layer from which on all are tightened. Typed: for the constant 0 numba would compile `tighten` a second time.
 ALL = np.int64(0)
+#: Multipliers of splits move by this share of their layer's largest coefficient, more while the bound rises.
+LEAST_REACH, MOST_REACH = 0.05, 0.3
+#: A plane moves to the last cut by 1 / folds of the way, and by this much at least.
+LEAST_FOLD = 0.05
 
 
 @njit_sums
-def backward(model, state, mu, first, kind, su, iu, S, g):  # type: ignore[no-untyped-def]
+def backward(model, state, mu, first, relaxed, S, g):  # type: ignore[no-untyped-def]
     """g.w + s - drift ||w|| <= F(x + w) on the node, for the rows first.. weighted by mu.
 
     Fills COEF, S and g; returns s (its error taken off) and the drift.
@@ -37,14 +42,18 @@ def backward(model, state, mu, first, kind, su, iu, S, g):  # type: ignore[no-un
         for i in range(base, base + n):
             a, beta = state[COEF, i], state[BETA, i]
             error += (abs(a) + beta) * model.Q[i]
-            if kind[i] == UNSTABLE:
-                if a > 0.0:
+            if relaxed.kind[i] == UNSTABLE:
+                if a >= 0.0:
                     a *= state[ALPHA, i]
-                else:
-                    total += a * iu[i]
-                    a *= su[i]
+                elif k == 0:
+                    total += a * relaxed.iu[i]
+                    a *= relaxed.su[i]
+                else:  # its plane speaks of the layer below
+                    S[i] = 0.0
+                    total += a * relaxed.q[i]
+                    continue
             else:
-                if kind[i] == OFF:
+                if relaxed.kind[i] == OFF:
                     a = 0.0
                 a -= beta * state[PHASE, i]
             S[i] = a
@@ -54,8 +63,11 @@ def backward(model, state, mu, first, kind, su, iu, S, g):  # type: ignore[no-un
             for j in range(m):
                 state[COEF, below + j] = 0.0
             for i in range(base, base + n):
-                if S[i] != 0.0:
-                    at = woff[k] + (i - base) * m
+                at = woff[k] + (i - base) * m
+                if relaxed.kind[i] == UNSTABLE and state[COEF, i] < 0.0:
+                    for j in range(m):
+                        state[COEF, below + j] += state[COEF, i] * relaxed.P[at + j]
+                elif S[i] != 0.0:
                     for j in range(m):
                         state[COEF, below + j] += S[i] * model.Wh[at + j]
     clear(g)
@@ -68,8 +80,8 @@ def backward(model, state, mu, first, kind, su, iu, S, g):  # type: ignore[no-un
 
 
 @njit_sums
-def forward(model, state, kind, su, iu, w, z):  # type: ignore[no-untyped-def]
-    """The relaxed network at x + w, every neuron on the line that the backward pass used for it."""
+def forward(model, state, relaxed, w, z):  # type: ignore[no-untyped-def]
+    """The relaxed network at x + w, every neuron on the line or plane that the backward pass used for it."""
     noff, woff = model.noff, model.woff
     L = len(noff) - 1
     n0 = len(w)
@@ -89,39 +101,49 @@ def forward(model, state, kind, su, iu, w, z):  # type: ignore[no-untyped-def]
                     total += model.Wh[at + j] * h[below + j]
                 total += model.b[i]
             z[i] = total
-            if kind[i] == OFF:
+            if relaxed.kind[i] == OFF:
                 h[i] = 0.0
-            elif kind[i] == ON:
+            elif relaxed.kind[i] == ON:
                 h[i] = total
-            elif state[COEF, i] > 0.0:
+            elif state[COEF, i] >= 0.0:
                 h[i] = state[ALPHA, i] * total
+            elif k == 0:
+                h[i] = relaxed.su[i] * total + relaxed.iu[i]
             else:
-                h[i] = su[i] * total + iu[i]
+                total = relaxed.q[i]
+                at = woff[k] + (i - base) * m
+                for j in range(m):
+                    total += relaxed.P[at + j] * h[below + j]
+                h[i] = total
     return h
 
 
 @njit_sums
-def optimise(model, state, mu, first, U, steps, best_w):  # type: ignore[no-untyped-def]
+def optimise(
+    model, state, mu, first, U, steps, every, relaxed, best_w
+):  # type: ignore[no-untyped-def]  # fmt: skip
     """Maximise the proved distance bound over alpha, beta (and mu): Adam on its supergradient; stops at U.
 
-    Leaves the best alpha, beta and coefficients in the state, mu in mu, the nearest point of the last halfspace in
-    best_w and its relaxed pre-activations in POINT. steps = 0: one evaluation as the state is. Where nothing is proved
-    the (negative) bound of the value at x is returned: it tells how far the node is from a first bound.
+    After every `every` steps the upper planes are folded at the nearest point (0: never).
+    Leaves the best alpha, beta and coefficients in the state, mu in mu, planes in `relaxed`, the nearest point of the
+    last halfspace in best_w and its relaxed pre-activations in POINT. steps = 0: one evaluation as the state is.
+    Where nothing is proved the (negative) bound of the value at x is returned: how far the node is from a first bound.
     """
     noff = model.noff
     L = len(noff) - 1
     N, n0, rows = noff[L], len(best_w), len(mu)
-    kind, su, iu = np.empty(N, np.int8), np.empty(N), np.empty(N)
-    lines(state, kind, su, iu)
+    kind = relaxed.kind
+    lines(state, kind, relaxed.su, relaxed.iu)
     S, z, g, w = np.empty(N), np.empty(N), np.empty(n0), np.empty(n0)
     m1, m2 = np.zeros(N), np.zeros(N)
     unit = np.zeros(L)
     keep = state[ALPHA : COEF + 1].copy()
     keep_mu = mu.copy()
+    P, q = relaxed.P.copy(), relaxed.q.copy()
     best = -np.inf
-    decay1, decay2, pace = 1.0, 1.0, 1.0
+    decay1, decay2, pace, reach, folds = 1.0, 1.0, 1.0, LEAST_REACH, 0.0
     for step in range(steps + 1):
-        s, drift = backward(model, state, mu, first, kind, su, iu, S, g)
+        s, drift = backward(model, state, mu, first, relaxed, S, g)
         d = distance(g, s, drift, model, w)
         value = d if s > 0.0 else s  # below zero the value at x is what must rise
         better = value > best
@@ -130,13 +152,21 @@ def optimise(model, state, mu, first, U, steps, best_w):  # type: ignore[no-unty
             copy_rows(state[ALPHA : COEF + 1], keep)
             copy(mu, keep_mu)
             copy(w, best_w)
+            if every > 0:
+                copy(relaxed.P, P)
+                copy(relaxed.q, q)
+        if step > 0:
+            reach = min(1.5 * reach, MOST_REACH) if better else max(0.5 * reach, LEAST_REACH)
         if d >= U:
             break
-        h = forward(model, state, kind, su, iu, w, z)
+        h = forward(model, state, relaxed, w, z)
         if better:
             copy(z, state[POINT])
         if step == steps:
             break
+        if every > 0 and step % every == 0:
+            folds += 1.0
+            fold(model, state, relaxed, h, z, max(1.0 / folds, LEAST_FOLD))
         if step == 0:
             for k in range(L):
                 for i in range(noff[k], noff[k + 1]):
@@ -158,39 +188,49 @@ def optimise(model, state, mu, first, U, steps, best_w):  # type: ignore[no-unty
                 if kind[i] == UNSTABLE:
                     state[ALPHA, i] = min(max(state[ALPHA, i] + 0.25 * move, 0.0), 1.0)
                 else:
-                    state[BETA, i] = max(state[BETA, i] + 0.05 * unit[k] * move, 0.0)
+                    state[BETA, i] = max(state[BETA, i] + reach * unit[k] * move, 0.0)
         if rows > 1:
             reweigh(model, mu, first, h, pace)
     copy_rows(keep, state[ALPHA : COEF + 1])
     copy(keep_mu, mu)
+    copy(P, relaxed.P)
+    copy(q, relaxed.q)
     return best
 
 
 @njit_sums
-def deepen(model, state, mu, first, U, goal, bound, steps, rounds, refinements, w):  # type: ignore[no-untyped-def]
-    """Tighten on the cap and optimise again, as long as that closes the gap to U; the node's bound, inf when empty.
+def deepen(
+    model, state, mu, first, U, goal, bound, steps, rounds, refinements, every, relaxed, w
+):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Tighten on the cap and optimise again, as long as that closes the gap to U or gains speed.
 
-    The cap is that of the node's own halfspace, as its alpha, beta and mu stand.
+    Returns the node's bound, inf when it is empty. The cap is that of its own halfspace, as its parameters stand.
     """
     L = len(model.noff) - 1
     N = model.noff[L]
-    kind, su, iu = np.empty(N, np.int8), np.empty(N), np.empty(N)
     S, g = np.empty(N), np.empty(model.W0.shape[1])
+    last = np.inf
     for _ in range(rounds):
         before = bound
-        lines(state, kind, su, iu)
-        s, drift = backward(model, state, mu, first, kind, su, iu, S, g)
+        lines(state, relaxed.kind, relaxed.su, relaxed.iu)
+        s, drift = backward(model, state, mu, first, relaxed, S, g)
         s -= drift * U  # g.w <= -s + drift ||w|| and ||w|| <= U
         if not tighten(model, state, U, ALL, L, g, s, refinements):
             return np.inf
-        bound = max(bound, optimise(model, state, mu, first, goal, steps, w))
+        if every == 0:
+            lines(state, relaxed.kind, relaxed.su, relaxed.iu)
+            triangles(model, relaxed)
+        bound = max(bound, optimise(model, state, mu, first, goal, steps, every, relaxed, w))
         if bound >= goal:
             break
-        if bound < 0.0:
-            if bound < 0.9 * before:
+        gain = bound - before
+        if gain <= 1.2 * last or gain <= 1e-4 * U:  # else it goes faster and faster
+            if bound < 0.0:
+                if bound < 0.9 * before:
+                    break
+            elif before >= 0.0 and U - bound > 0.95 * (U - before):
                 break
-        elif before >= 0.0 and U - bound > 0.95 * (U - before):
-            break
+        last = gain
     return bound
 
 

@@ -7,7 +7,11 @@ import numpy as np
 from layercert.programs.kernels.dense import copy, copy_rows
 from layercert.programs.kernels.jit import njit_sums
 from layercert.search.adaptive.bound import deepen, optimise
+from layercert.search.adaptive.hull import relaxation
 from layercert.search.adaptive.model import ALPHA, COEF, HI, LO, PHASE, POINT
+
+#: No folds in probes: the parent's planes do. Typed, lest numba compile `optimise` a second time for the constant 0.
+NEVER = np.int64(0)
 
 
 @njit_sums
@@ -63,6 +67,8 @@ def expand(
     steps,
     rounds,
     refinements,
+    every,
+    again,
     kids,
     kid_mu,
     bounds,
@@ -73,6 +79,10 @@ def expand(
     A probe bounds both children of a candidate with a few steps; the product of their bounds, cut at U, decides.
     """
     N = state.shape[1]
+    relaxed = relaxation(model, state)
+    if every > 0:  # planes were not kept: they take more room than all the rest of a node
+        optimise(model, state, mu, first, goal, again, every, relaxed, points[0])
+    P, q = relaxed.P.copy(), relaxed.q.copy()
     score = np.empty(N)
     scores(state, score)
     trial = np.empty_like(kids)
@@ -91,7 +101,8 @@ def expand(
             copy_rows(state, trial[side])
             copy(mu, trial_mu[side])
             fix(trial[side], i, 1.0 - 2.0 * side)
-            value[side] = max(parent, optimise(model, trial[side], trial_mu[side], first, goal, probe, trial_w[side]))
+            bound = optimise(model, trial[side], trial_mu[side], first, goal, probe, NEVER, relaxed, trial_w[side])
+            value[side] = max(parent, bound)
         gain = progress(parent, value[0], U) * progress(parent, value[1], U)
         if gain > best:
             best, neuron = gain, i
@@ -106,7 +117,10 @@ def expand(
     for side in range(2):
         if bounds[side] >= goal:
             continue
+        copy(P, relaxed.P)
+        copy(q, relaxed.q)
         bounds[side] = deepen(
-            model, kids[side], kid_mu[side], first, U, goal, bounds[side], steps, rounds, refinements, points[side]
-        )
+            model, kids[side], kid_mu[side], first, U, goal, bounds[side], steps, rounds, refinements, every, relaxed,
+            points[side],
+        )  # fmt: skip
     return neuron

@@ -11,31 +11,14 @@ from layercert.arrays import TINY
 from layercert.programs.kernels.jit import njit_sums
 from layercert.search.adaptive.cap import lowest, minimiser
 from layercert.search.adaptive.halfspace import dual_norm
+from layercert.search.adaptive.hull import OFF, UNSTABLE, lines
 from layercert.search.adaptive.model import HI, LO, PHASE, POINT
 from layercert.search.adaptive.products import times, times_transposed
 
-OFF, ON, UNSTABLE = 0, 1, 2
 #: How far the kept lower lines of a row move towards its least point at first.
 WARM_PACE = 0.3
 #: How far the multiplier of the most violated split of a layer moves, in units of the row's largest coefficient there.
 BETA_PACE = 1.0
-
-
-@njit_sums
-def lines(state, kind, su, iu):  # type: ignore[no-untyped-def]
-    """Classify every neuron; its upper line su*z + iu >= relu(z) on [lo, hi] is above both ends, rounded up."""
-    for i in range(len(kind)):
-        phase, lo, hi = state[PHASE, i], state[LO, i], state[HI, i]
-        su[i], iu[i] = 0.0, 0.0
-        if phase > 0 or (phase == 0 and lo >= 0.0):
-            kind[i] = ON
-            su[i] = 1.0
-        elif phase < 0 or hi <= 0.0:
-            kind[i] = OFF
-        else:
-            kind[i] = UNSTABLE
-            su[i] = min(hi / (hi - lo), 1.0)
-            iu[i] = max(-su[i] * lo, (1.0 - su[i]) * hi) * (1.0 + 1e-15) + 1e-300
 
 
 @njit_sums

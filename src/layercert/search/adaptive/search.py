@@ -56,7 +56,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
             yield from _book(task, ball.polish(first.step, problem.clauses.index(first.clause)))
             first = None
         events = _book(task, ball.run())
-        yield from events if recorder is not None or not witness else _anytime(task, effort, ball, events)
+        yield from events if recorder is not None else _anytime(task, effort, ball, events)
         if ball.witness or radius >= limit:
             return
         radius = min(GROWTH * radius, limit)
@@ -73,18 +73,17 @@ def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event]) ->
         if isinstance(event, Bound):
             lower, nodes = max(lower, event.lower), nodes + 1
         if nodes >= patience and lower < LOW * ball.U:
-            for found in _smaller_balls(task, effort, lower, patience // STAGES):
+            for found in _smaller_balls(task, effort, lower, ball.U, patience // STAGES):
                 if isinstance(found, Bound):
                     lower = max(lower, found.lower)
-                else:
-                    ball.U = min(ball.U, task.U)
+                else:  # a witness, and all of them are inside the ball
+                    ball.U, ball.witness = task.U, True
                 yield found
             patience *= 8
 
 
-def _smaller_balls(task: Task, effort: Effort, low: float, budget: int) -> Iterator[Event]:
+def _smaller_balls(task: Task, effort: Effort, low: float, high: float, budget: int) -> Iterator[Event]:
     """Bisect for a radius that is proved within `budget` nodes."""
-    high = task.U
     for _ in range(STAGES):
         radius = 0.5 * (low + high)
         ball = Ball(task, effort, None, radius, witness=False)

@@ -37,6 +37,8 @@ class Effort:
     root_refinements: int = 4
     refinements: int = 1
     seek_steps: int = 20
+    every: int = 2  # steps between folds of the upper planes (0: triangles only)
+    again: int = 6  # steps for the planes of a node before it is split
     refresh: float = 0.98  # a node bounded in a ball this much larger than today's is bounded again
 
 
@@ -100,7 +102,8 @@ class Ball:
             kid_weights = np.empty((2, len(node.weights)))
             neuron = expand(
                 model, node.state, node.weights, rows, node.bound, self.U, self.goal, effort.candidates,
-                effort.probe_steps, effort.steps, effort.rounds, effort.refinements, kids, kid_weights, bounds, points,
+                effort.probe_steps, effort.steps, effort.rounds, effort.refinements, effort.every,
+                effort.again, kids, kid_weights, bounds, points,
             )  # fmt: skip
             children = [
                 Node(self.nodes + i, node.clause, float(bounds[i]), kids[i].copy(), kid_weights[i], node.radius)
@@ -140,6 +143,7 @@ class Ball:
     def _start(self, clause: int) -> Iterator[Event]:
         """The root of a clause: a cheap bound first, so that a hopeless target costs nothing."""
         from layercert.search.adaptive.bound import deepen, optimise
+        from layercert.search.adaptive.hull import relaxation
 
         rows = slice(int(self.first[clause]), int(self.first[clause + 1]))
         weights = np.full(rows.stop - rows.start, 1.0 / (rows.stop - rows.start))
@@ -148,15 +152,18 @@ class Ball:
         if self.recorder is not None:
             self.recorder.root(node.number, self.task.problem.clauses[clause])
         w = np.zeros(self.model.W0.shape[1])
+        relaxed = relaxation(self.model, node.state)
         args = (self.model, node.state, weights, rows.start)
         effort, goal = self.effort, self.goal
-        node.bound = optimise(*args, goal, 0, w)
+        node.bound = optimise(*args, goal, 0, 0, relaxed, w)
         if node.bound < goal:
-            node.bound = max(node.bound, optimise(*args, goal, effort.root_steps, w))
+            node.bound = max(node.bound, optimise(*args, goal, effort.root_steps, effort.every, relaxed, w))
         for refinements in (0, effort.root_refinements):
             if node.bound < goal:
                 rounds = effort.root_rounds
-                node.bound = deepen(*args, self.U, goal, node.bound, effort.steps, rounds, refinements, w)
+                node.bound = deepen(
+                    *args, self.U, goal, node.bound, effort.steps, rounds, refinements, effort.every, relaxed, w
+                )
         yield from self._consider(node, w)
 
     def _consider(self, node: Node, step: Vector) -> Iterator[Event]:
@@ -181,13 +188,15 @@ class Ball:
     def _refresh(self, node: Node) -> Iterator[Event]:
         """Bound a node again in today's smaller ball."""
         from layercert.search.adaptive.bound import deepen
+        from layercert.search.adaptive.hull import relaxation
 
         w = np.zeros(self.model.W0.shape[1])
         node.radius = self.U
         rows = int(self.first[node.clause])
         node.bound = deepen(
             self.model, node.state, node.weights, rows, self.U, self.goal, node.bound,
-            self.effort.steps, self.effort.rounds, self.effort.refinements, w,
+            self.effort.steps, self.effort.rounds, self.effort.refinements, self.effort.every,
+            relaxation(self.model, node.state), w,
         )  # fmt: skip
         yield from self._consider(node, w)
 
