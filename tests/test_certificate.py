@@ -486,6 +486,19 @@ def test_linear_bounds_hold_in_rational_arithmetic(r: float, p: float, boxed: bo
             assert all(lo <= z <= hi for lo, z, hi in zip(node.lo[k], values[k], node.hi[k], strict=True))
 
 
+def test_a_negative_weight_would_prove_the_opposite() -> None:
+    """A constant margin of -1: every point is unsafe, and minus one times the margin is above zero everywhere."""
+    net = Network.from_arrays([np.ones((1, 1)), np.zeros((2, 1))], [[0.0], [0.0, 1.0]])
+    for mu in (-1.0, 1.0):
+        leaf = Tree(*np.zeros((3, 1), np.int32), *np.zeros((2, 1, 1)), np.array([[mu]]), np.zeros((1, 1), np.uint8))
+        claim = (np.array([[1.0, -1.0]]), np.zeros(1), 1)
+        false = Certificate(net.sha256, np.zeros(1), 2.0, None, 0, (claim,), 0.5, None, math.inf, (leaf,))
+        for exact in (False, True):
+            report = check(net, false, exact=exact)
+            assert not report.ok
+            assert ("a multiplier is negative" if mu < 0 else "unsafe points are not excluded") in report.reason
+
+
 def test_the_rooms_of_a_domain_are_rounded_up() -> None:
     rng = np.random.default_rng(1)
     x, width = rng.normal(size=200), 10.0 ** rng.uniform(-18, 1, size=(2, 200))

@@ -164,3 +164,19 @@ def test_all_norms_agree_where_one_input_moves(seed: int) -> None:
         r = lc.measure(net, x, p, domain=(x - free, x + free), certificate=True)
         assert r.status == "exact" and r.upper == pytest.approx(true.upper, rel=1e-6), p
         assert r.certificate is not None and lc.check(net, r.certificate).ok, p
+
+
+@pytest.mark.parametrize("p", [50.0, 1000.0])
+def test_large_p_is_nearly_linf(p: float) -> None:
+    """Powers p of ratios far from one overflow in a solver: here it would crash, for users it had no answer."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        net = lc.Network.from_arrays(
+            [rng.normal(size=(6, 12)), rng.normal(size=(5, 6)), rng.normal(size=(3, 5))],
+            [rng.normal(size=6) * 0.5, rng.normal(size=5) * 0.5, rng.normal(size=3) * 0.5],
+        )
+        x = rng.normal(size=12)
+        near = lc.measure(net, x, "linf", radius=100.0)
+        r = lc.measure(net, x, p, radius=100.0, method="layercert-both", time_limit=0.3)
+        assert r.lower <= near.upper * 12 ** (1 / p) * (1 + 1e-6)
+        assert r.upper >= near.lower * (1 - 1e-6)

@@ -228,7 +228,7 @@ def _nearest(dual: Callable[[float], _Dual], t: float, cutoff: float) -> tuple[f
         ratio = program.bound(state.lam)
         if t * ratio >= cutoff:
             raise _BeyondError(state.lam)
-        if 0.1 < ratio**p < 10.0 or not ratio > 0.0:
+        if not ratio > 0.0 or abs(p * math.log(ratio)) < math.log(10.0):  # ratio^p itself may overflow
             break
         t *= ratio
         lam = state.lam / float(program.norm.dual(state.g))  # at distance one ||g||_q is one
