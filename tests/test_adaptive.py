@@ -169,9 +169,9 @@ def test_smaller_balls_in_between_change_no_answer(p: float, monkeypatch: pytest
     balls: list[float] = []
     smaller = search._smaller_balls
 
-    def watched(task: Task, effort: Effort, low: float, budget: int) -> object:
+    def watched(task: Task, effort: Effort, low: float, high: float, budget: int) -> object:
         balls.append(low)
-        return smaller(task, effort, low, 20)
+        return smaller(task, effort, low, high, 20)
 
     monkeypatch.setattr(search, "_smaller_balls", watched)
     for seed in range(8):

@@ -16,7 +16,6 @@ import io
 import json
 import math
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Matrix, Vector
 from layercert.errors import InputError
+from layercert.files import DAMAGE
 
 VERSION = 1
 #: `layer` of a node that splits nothing and goes on with other parameters.
@@ -115,21 +115,8 @@ class Certificate:
             raise InputError(f"cannot write the certificate to '{target}': {error.strerror or error}") from None
 
 
-#: What reading a damaged or hostile file may raise.
-_DAMAGE = (
-    KeyError,
-    ValueError,
-    TypeError,
-    OverflowError,
-    EOFError,
-    OSError,
-    zipfile.BadZipFile,
-    zlib.error,
-    NotImplementedError,
-    RecursionError,
-    MemoryError,
-    AttributeError,
-)
+#: What reading a damaged or hostile certificate may raise.
+_HOSTILE = (*DAMAGE, TypeError, OverflowError, OSError, MemoryError, AttributeError)
 
 _TREE = ("layer", "neuron", "rounds", "alpha", "beta", "mu", "touch")
 _BOX_TREE = ("axis", "cut")
@@ -147,7 +134,7 @@ def load_certificate(path: str | Path) -> Certificate:
     try:
         arrays = _read(source)
         return _assemble(arrays)
-    except _DAMAGE as error:
+    except _HOSTILE as error:
         if isinstance(error, InputError):
             raise
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,7 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Matrix
 from layercert.errors import InputError
-
-_DAMAGE = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+from layercert.files import DAMAGE
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +62,7 @@ def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
             for name in ("X", "x"):
                 if name in names:
                     return np.asarray(loaded[name]), np.asarray(loaded["y"]) if "y" in names else None
-    except _DAMAGE:
+    except DAMAGE:
         raise InputError(
             f"'{path}' is not a .npz or .npy file of numbers, or a damaged one; "
             "save it with numpy.savez(path, X=..., y=...)"

@@ -7,8 +7,6 @@ that was read from elsewhere may stand beside them: input_shape, input_range, dr
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +17,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from layercert.errors import ModelError
+from layercert.files import DAMAGE
 from layercert.network import FACTS, SPARSE_PARTS, Network
 
 _KEY = re.compile(r"([Wb])(0|[1-9][0-9]*)")
 _PART = re.compile(rf"(W(?:0|[1-9][0-9]*))_({'|'.join(SPARSE_PARTS)})")
-_DAMAGE = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 
 
 def read_npz(path: Path) -> Network:
@@ -98,7 +96,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     with open(path, "rb") as handle:  # numpy would leave a damaged file open
         try:
             file = np.load(handle, allow_pickle=False)
-        except _DAMAGE:
+        except DAMAGE:
             file = None
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise ModelError(
@@ -117,7 +115,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
 def _member(file: np.lib.npyio.NpzFile, key: str) -> NDArray[Any]:
     try:
         return np.asarray(file[key])
-    except _DAMAGE as error:
+    except DAMAGE as error:
         if "allow_pickle" in str(error):
             raise ModelError(
                 f"{key} is an array of Python objects, which is never loaded (it could run code); "
