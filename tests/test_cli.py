@@ -368,11 +368,18 @@ def test_a_reader_that_goes_away_is_no_error(line: Path) -> None:
     assert (done.returncode, heard(done.stderr)) == (OK, [])
 
 
-#: The command line with a progress bar that says when the search has begun, so that Ctrl-C comes in its midst.
+#: The command line with a progress bar that says when the search has a bound, and waits, so that Ctrl-C comes in its midst
+#: and not in the middle of a line.
 TELLING = """
 import sys
+import time
 from layercert.cli import live, main
-live.Live.watch = lambda self, run, event: run.lower > 0 and print("begun", file=sys.stderr, flush=True)
+def watch(self, run, event):
+    if run.lower > 0:
+        sys.stderr.write("begun\\n")
+        sys.stderr.flush()
+        time.sleep(2)
+live.Live.watch = watch
 sys.exit(main(sys.argv[1:]))
 """
 
