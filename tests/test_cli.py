@@ -368,7 +368,7 @@ def test_a_reader_that_goes_away_is_no_error(line: Path) -> None:
     assert (done.returncode, heard(done.stderr)) == (OK, [])
 
 
-#: The command line with a progress bar that says when the search has a bound, and waits, so that Ctrl-C comes in its midst
+#: The command line with a progress bar that says when the search has a bound, and waits: so Ctrl-C comes in its midst
 #: and not in the middle of a line.
 TELLING = """
 import sys
