@@ -13,7 +13,7 @@ from layercert.search.adaptive.model import ALPHA, BETA, COEF, PHASE, POINT
 
 #: The layer from which on all are tightened. Typed: for the constant 0 numba would compile `tighten` a second time.
 ALL = np.int64(0)
-#: Multipliers of splits move by this share of their layer's largest coefficient, more while the bound rises.
+#: Multipliers of splits move by this share of their layer's largest coefficient, more while planes make the bound rise.
 LEAST_REACH, MOST_REACH = 0.05, 0.3
 #: A plane moves to the last cut by 1 / folds of the way, and by this much at least.
 LEAST_FOLD = 0.05
@@ -139,7 +139,9 @@ def optimise(
     unit = np.zeros(L)
     keep = state[ALPHA : COEF + 1].copy()
     keep_mu = mu.copy()
-    P, q = relaxed.P.copy(), relaxed.q.copy()
+    P, q = relaxed.P, relaxed.q
+    if every > 0:
+        P, q = P.copy(), q.copy()
     best = -np.inf
     decay1, decay2, pace, reach, folds = 1.0, 1.0, 1.0, LEAST_REACH, 0.0
     for step in range(steps + 1):
@@ -155,7 +157,7 @@ def optimise(
             if every > 0:
                 copy(relaxed.P, P)
                 copy(relaxed.q, q)
-        if step > 0:
+        if step > 0 and every > 0:
             reach = min(1.5 * reach, MOST_REACH) if better else max(0.5 * reach, LEAST_REACH)
         if d >= U:
             break
@@ -193,8 +195,9 @@ def optimise(
             reweigh(model, mu, first, h, pace)
     copy_rows(keep, state[ALPHA : COEF + 1])
     copy(keep_mu, mu)
-    copy(P, relaxed.P)
-    copy(q, relaxed.q)
+    if every > 0:
+        copy(P, relaxed.P)
+        copy(q, relaxed.q)
     return best
 
 
