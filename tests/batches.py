@@ -20,6 +20,13 @@ from layercert.network import Network
 
 #: The command line as a process of its own.
 LAYERCERT = [sys.executable, "-c", "import sys; from layercert.cli import main; sys.exit(main())"]
+#: The same with work that waits: job n is done once the number in the file `LAYERCERT_TEST_ALLOWED` is above n.
+PATIENT = [
+    sys.executable,
+    "-c",
+    "import functools, sys, layercert.cli.batch as b; from layercert.cli import main; "
+    "b.LocalProcesses = functools.partial(b.LocalProcesses, work='batches:when_allowed'); sys.exit(main())",
+]
 #: Columns that two runs of one plan must share, bit for bit; times, processes and dates may differ.
 SAME = (
     "job",
@@ -114,4 +121,10 @@ def slow_and_counted(network: Network, x: Vector, label: int | None, job: Job, o
     with open(Path(os.environ["LAYERCERT_TEST_MARKS"]) / str(job.id), "a") as mark:
         mark.write("x")
     time.sleep(0.15)
+    return solve(network, x, label, job, options)
+
+
+def when_allowed(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    while int(Path(os.environ["LAYERCERT_TEST_ALLOWED"]).read_text() or 0) <= job.id:
+        time.sleep(0.002)
     return solve(network, x, label, job, options)
