@@ -6,6 +6,7 @@ import argparse
 import os
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 
@@ -46,14 +47,13 @@ def run_demo(args: argparse.Namespace) -> int:
     (run / FILE).unlink(missing_ok=True)  # a demo starts afresh
     # The radii are measured by processes of their own. Meanwhile this one draws: it needs other kernels, whose
     # compilation then takes no time of its own where there are two cores. A daemon: Ctrl-C does not wait for it.
-    extras: list[tuple[str, Path]] = []
-    drawing = threading.Thread(target=lambda: extras.extend(_pictures(network, out)), daemon=True)
-    drawing.start()
+    pictures: Future[list[tuple[str, Path]]] = Future()
+    threading.Thread(target=_deliver, args=(pictures, network, out), daemon=True).start()
     with Bar(quiet=False, log=False) as bar:
         tally = run_batch(plan, run, LocalProcesses(min(2, len(os.sched_getaffinity(0)))), bar.watch)
     with closing(open_store(run)) as store:
         _print(store)
-    drawing.join()
+    extras = pictures.result()
     page = write_report([run], out, CLASSES, title=f"Demo: robustness of {NAME}", extras=extras)
     print(f"\nReport with pictures: {page} ({time.monotonic() - started:.0f} s). Open it in a browser.")
     return OK if tally.open == 0 else OPEN
@@ -68,6 +68,13 @@ def _print(store: Store) -> None:
         bounds = (f"{row['lower']:.7g}", f"{row['upper']:.7g}")
         table.add_row(row["name"], label, target, row["norm"], row["status"], *bounds, f"{row['seconds']:.3f}")
     Console().print(table)
+
+
+def _deliver(pictures: Future[list[tuple[str, Path]]], network: Network, out: Path) -> None:
+    try:
+        pictures.set_result(_pictures(network, out))
+    except Exception as error:  # raised again where the pictures are asked for
+        pictures.set_exception(error)
 
 
 def _pictures(network: Network, out: Path) -> list[tuple[str, Path]]:
