@@ -12,11 +12,13 @@ any other p is solved by cutting planes, whose lower and upper bounds must meet.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from scipy.optimize import linprog, minimize, nnls
 
 from layercert.arrays import Matrix, Vector
+from layercert.network import Network
 from layercert.problem import Clause, Problem
 
 #: Relative accuracy of a distance: what the tests may rely on.
@@ -196,3 +198,18 @@ def tangent(w: Vector, p: float) -> Vector:
         return np.zeros_like(w)
     g = np.sign(w) * (size / size.max()) ** (p - 1)
     return np.asarray(g / np.linalg.norm(g, p / (p - 1)))
+
+
+def exact_values(network: Network, v: list[Fraction]) -> list[list[Fraction]]:
+    """z^1, .., z^L and f as rational numbers."""
+    values, h = [], v
+    for W, b in zip(network.weights, network.biases, strict=True):
+        rows = [[Fraction(float(w)) for w in row] for row in W]
+        values.append(
+            [
+                sum((w * a for w, a in zip(row, h, strict=True)), Fraction(float(c)))
+                for row, c in zip(rows, b, strict=True)
+            ]
+        )
+        h = [max(z, Fraction(0)) for z in values[-1]]
+    return values

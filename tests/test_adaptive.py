@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brute import brute_force
+from brute import brute_force, exact_values
 from layercert.arrays import Vector
 from layercert.network import Network
 from layercert.problem import Clause, Problem, robustness
@@ -158,9 +158,10 @@ def test_the_search_can_be_closed_at_any_time() -> None:
     events.close()
 
 
+@pytest.mark.parametrize("attacked", [True, False])
 @pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
-def test_smaller_balls_in_between_change_no_answer(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forced after every node; each of their bounds must hold."""
+def test_smaller_balls_in_between_change_no_answer(p: float, attacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forced after every node, with a first witness and without; each of their bounds must hold."""
     from layercert.search.adaptive import search
 
     monkeypatch.setattr(search, "PATIENCE", 1)
@@ -173,6 +174,8 @@ def test_smaller_balls_in_between_change_no_answer(p: float, monkeypatch: pytest
         return smaller(task, effort, low, high, 20)
 
     monkeypatch.setattr(search, "_smaller_balls", watched)
+    if not attacked:
+        monkeypatch.setattr(Task, "attack", lambda self, limit: None)
     for seed in range(8):
         rng = np.random.default_rng(seed)
         sizes = [3, 6, 5, 3]
@@ -339,7 +342,7 @@ def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool) ->
     for w in steps:
         step = [Fraction(float(a)) for a in w]
         v = [Fraction(float(a)) + b for a, b in zip(x, step, strict=True)]
-        z = exact_preactivations(network, v)
+        z = [value for layer in exact_values(network, v)[:-1] for value in layer]
         assert all(lo <= a <= hi for lo, a, hi in zip(root[LO], z, root[HI], strict=True))
         state = root.copy()
         for i in np.flatnonzero(rng.random(N) < 0.3):  # splits that this point satisfies
@@ -360,19 +363,6 @@ def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool) ->
         cap = float(s - line - Fraction(r) / 10**9)  # a parallel halfspace that just holds the point
         assert tighten(model, state, r, 0, 3, g, cap, 2)
         assert all(lo <= a <= hi for lo, a, hi in zip(state[LO], z, state[HI], strict=True))
-
-
-def exact_preactivations(network: Network, v: list[Fraction]) -> list[Fraction]:
-    z, h = [], v
-    for W, b in zip(network.weights[:-1], network.biases[:-1], strict=True):
-        rows = [[Fraction(float(a)) for a in row] for row in W]
-        own = [
-            sum((a * c for a, c in zip(row, h, strict=True)), Fraction(float(d)))
-            for row, d in zip(rows, b, strict=True)
-        ]
-        z += own
-        h = [max(a, Fraction(0)) for a in own]
-    return z
 
 
 def test_cuts_hold_on_the_whole_box_in_rational_arithmetic() -> None:

@@ -18,6 +18,7 @@ from hypothesis import given
 from numpy.random import Generator
 
 import layercert as lc
+from brute import exact_values
 from layercert import shipped
 from layercert.certificate.checker import check, child_of
 from layercert.certificate.claim import GO_ON, Certificate, Tree, load_certificate, sha256
@@ -411,21 +412,6 @@ class TestSoundness:
         arithmetic = BallArithmetic(Setting(net, np.zeros(2), p, 0.5, None))
         wide = flint.arb_mat([[flint.arb(1.0, 0.99), flint.arb(0.0)]])
         assert float(arithmetic._fall(wide, 0).upper()) >= 0.5 * 1.99
-
-
-def exact_values(network: Network, v: list[Fraction]) -> list[list[Fraction]]:
-    """z^1, .., z^L and f as rational numbers."""
-    values, h = [], v
-    for W, b in zip(network.weights, network.biases, strict=True):
-        rows = [[Fraction(float(w)) for w in row] for row in W]
-        values.append(
-            [
-                sum((w * a for w, a in zip(row, h, strict=True)), Fraction(float(c)))
-                for row, c in zip(rows, b, strict=True)
-            ]
-        )
-        h = [max(z, Fraction(0)) for z in values[-1]]
-    return values
 
 
 @pytest.mark.parametrize("boxed", [False, True])

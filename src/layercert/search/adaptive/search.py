@@ -50,24 +50,25 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
             return
     # without a witness nothing says how large the ball must be, unless a radius was asked for: let it grow
     radius = limit if witness or limit >= problem.radius else min(limit, task.first_radius())
+    proved = 0.0
     while True:
         ball = Ball(task, effort, recorder, radius, witness)
         if first is not None:
             yield from _book(task, ball.polish(first.step, problem.clauses.index(first.clause)))
             first = None
         events = _book(task, ball.run())
-        yield from events if recorder is not None else _anytime(task, effort, ball, events)
+        yield from events if recorder is not None else _anytime(task, effort, ball, events, proved)
         if ball.witness or radius >= limit:
             return
-        radius = min(GROWTH * radius, limit)
+        proved, radius = radius, min(GROWTH * radius, limit)
 
 
-def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event]) -> Iterator[Event]:
-    """The events of a ball; where its bound stays low, smaller balls are proved in between.
+def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event], lower: float) -> Iterator[Event]:
+    """The events of a ball; where its bound stays low, smaller balls are proved in between; `lower` is known.
 
     On the ball of a far witness a hard network may have no bound at all for long, while half that ball is easy.
     """
-    lower, nodes, patience = 0.0, 0, PATIENCE
+    nodes, patience = 0, PATIENCE
     for event in events:
         yield event
         if isinstance(event, Bound):
@@ -76,8 +77,8 @@ def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event]) ->
             for found in _smaller_balls(task, effort, lower, ball.U, patience // STAGES):
                 if isinstance(found, Bound):
                     lower = max(lower, found.lower)
-                else:  # a witness, and all of them are inside the ball
-                    ball.U, ball.witness = task.U, True
+                elif isinstance(found, Improve):  # the ball's bounds hold in a smaller one, never in a larger
+                    ball.U, ball.witness = min(ball.U, found.distance), True
                 yield found
             patience *= 8
 
