@@ -105,7 +105,7 @@ def piece_margins(problem: Problem, sides: Vector, rowed: Mask, clause: Clause) 
             z, e, G, E = z * on, e * on, G * on[:, None], E * on[:, None]
             start += len(b)
     size, noise = np.abs(clause.C), gamma(4 * len(z) + 8)
-    slack.append((size @ (e + noise * np.abs(z)) + noise * np.abs(clause.d)) * (1.0 + 4.0 * noise))
+    slack.append((size @ (e + noise * np.abs(z)) + noise * np.abs(clause.d)) * (1.0 + 4.0 * noise) + TINY)
     growth.append(size @ (norm.dual(E) + noise * norm.dual(G)) * (1.0 + 4.0 * noise))
     up = 1.0 + gamma(2 * network.inputs + 64)
     return np.concatenate(slack) * up, np.concatenate(growth) * up
