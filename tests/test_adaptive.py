@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brute import brute_force, exact_values
-from layercert.arrays import Vector
+from layercert.arrays import Matrix, Vector
 from layercert.network import Network
 from layercert.problem import Clause, Problem, robustness
 from layercert.programs.stacks import make_chain
@@ -191,6 +192,50 @@ def test_smaller_balls_in_between_change_no_answer(p: float, attacked: bool, mon
         assert all(bound <= true * (1 + 1e-9) for bound in got.bounds)
         assert got.lower == pytest.approx(true, rel=1e-6)
     assert balls
+
+
+@pytest.mark.parametrize("p", [2.0, math.inf])
+def test_multipliers_that_are_worse_than_none_are_forgotten(p: float) -> None:
+    from layercert.attack import attack
+    from layercert.search.adaptive.bound import ease, optimise
+    from layercert.search.adaptive.hull import relaxation
+    from layercert.search.adaptive.model import BETA, HI, LO, PHASE, build
+
+    outcomes: dict[float, set[bool]] = defaultdict(set)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        sizes = [4, 10, 10, 2]
+        W = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
+        net = Network.from_arrays(W, [0.3 * rng.normal(size=b) for b in sizes[1:]])
+        problem = robustness(net, rng.normal(size=4), p)
+        found = attack(problem, 1e3)
+        if found is None:
+            continue
+        model, first, root = build(problem, 1.2 * found[1])
+        state, mu, w = root.copy(), np.ones(1), np.zeros(4)
+        z = np.concatenate(net.preactivations(problem.x + found[0]))  # its node has an unsafe point
+        for i in np.flatnonzero((root[LO] < 0) & (root[HI] > 0))[::2]:
+            state[PHASE, i] = np.sign(z[i])
+        relaxed = relaxation(model, state)
+        S, g = np.empty(20), np.empty(4)
+
+        def value(state: Matrix) -> float:
+            now = optimise(model, state.copy(), mu.copy(), first[0], 1e9, 0, 0, relaxed, w)  # noqa: B023 - used here
+            return float(now)
+
+        optimise(model, state, mu, first[0], 1e9, 40, 0, relaxed, w)
+        without = state.copy()
+        without[BETA] = 0.0
+        for factor in (1.0, 3.0, 10.0, 100.0):
+            eased = state.copy()
+            eased[BETA] *= factor
+            before = eased.copy()
+            ease(model, eased, mu, first[0], relaxed, S, g, w)
+            assert value(eased) == max(value(before), value(without))
+            forgotten = not eased[BETA].any()
+            assert forgotten or np.array_equal(eased[BETA], before[BETA])
+            outcomes[factor].add(forgotten and bool(before[BETA].any()))
+    assert outcomes[1.0] == {False} and outcomes[100.0] == {False, True}
 
 
 def _fall(t: Vector, room: Vector, U: float, p: float) -> float:

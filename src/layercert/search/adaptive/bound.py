@@ -202,8 +202,26 @@ def optimise(
 
 
 @njit_sums
+def ease(model, state, mu, first, relaxed, S, g, w):  # type: ignore[no-untyped-def]
+    """Forget the multipliers of splits where that is better: what was right for an ancestor may be far too large.
+
+    The ascent's steps are too short to find back from there. COEF, S, g and w are overwritten.
+    """
+    betas = state[BETA]
+    if np.max(betas) == 0.0:
+        return
+    kept, values = betas.copy(), np.empty(2)
+    for turn in range(2):
+        s, drift = backward(model, state, mu, first, relaxed, S, g)
+        values[turn] = distance(g, s, drift, model, w) if s > 0.0 else s
+        clear(betas)
+    if values[0] >= values[1]:
+        copy(kept, betas)
+
+
+@njit_sums
 def deepen(
-    model, state, mu, first, U, goal, bound, steps, rounds, refinements, every, relaxed, w
+    model, state, mu, first, U, goal, bound, steps, rounds, passes, every, relaxed, w
 ):  # type: ignore[no-untyped-def]  # fmt: skip
     """Tighten on the cap and optimise again, as long as that closes the gap to U or gains speed.
 
@@ -218,11 +236,12 @@ def deepen(
         lines(state, relaxed.kind, relaxed.su, relaxed.iu)
         s, drift = backward(model, state, mu, first, relaxed, S, g)
         s -= drift * U  # g.w <= -s + drift ||w|| and ||w|| <= U
-        if not tighten(model, state, U, ALL, L, g, s, refinements):
+        if not tighten(model, state, U, ALL, L, g, s, passes):
             return np.inf
+        lines(state, relaxed.kind, relaxed.su, relaxed.iu)
         if every == 0:
-            lines(state, relaxed.kind, relaxed.su, relaxed.iu)
             triangles(model, relaxed)
+        ease(model, state, mu, first, relaxed, S, g, w)
         bound = max(bound, optimise(model, state, mu, first, goal, steps, every, relaxed, w))
         if bound >= goal:
             break
@@ -231,7 +250,7 @@ def deepen(
             if bound < 0.0:
                 if bound < 0.9 * before:
                     break
-            elif before >= 0.0 and U - bound > 0.95 * (U - before):
+            elif before >= 0.0 and U - bound > 0.97 * (U - before):
                 break
         last = gain
     return bound

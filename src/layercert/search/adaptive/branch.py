@@ -6,7 +6,7 @@ import numpy as np
 
 from layercert.programs.kernels.dense import copy, copy_rows
 from layercert.programs.kernels.jit import njit_sums
-from layercert.search.adaptive.bound import deepen, optimise
+from layercert.search.adaptive.bound import deepen, ease, optimise
 from layercert.search.adaptive.hull import relaxation
 from layercert.search.adaptive.model import ALPHA, COEF, HI, LO, PHASE, POINT
 
@@ -66,7 +66,7 @@ def expand(
     probe,
     steps,
     rounds,
-    refinements,
+    passes,
     every,
     again,
     kids,
@@ -81,6 +81,7 @@ def expand(
     N = state.shape[1]
     relaxed = relaxation(model, state)
     if every > 0:  # planes were not kept: they take more room than all the rest of a node
+        ease(model, state, mu, first, relaxed, np.empty(N), np.empty_like(points[0]), points[0])
         optimise(model, state, mu, first, goal, again, every, relaxed, points[0])
     P, q = relaxed.P.copy(), relaxed.q.copy()
     score = np.empty(N)
@@ -120,7 +121,7 @@ def expand(
         copy(P, relaxed.P)
         copy(q, relaxed.q)
         bounds[side] = deepen(
-            model, kids[side], kid_mu[side], first, U, goal, bounds[side], steps, rounds, refinements, every, relaxed,
+            model, kids[side], kid_mu[side], first, U, goal, bounds[side], steps, rounds, passes, every, relaxed,
             points[side],
         )  # fmt: skip
     return neuron

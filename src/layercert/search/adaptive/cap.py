@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.programs.kernels.jit import njit_sums
+from layercert.programs.kernels.jit import inner_sums
 from layercert.search.adaptive.fall import fall
 
 #: Evaluations of the concave function; more bring nothing measurable.
 ROUNDS = 7
 
 
-@njit_sums
-def lowest(h, sign, U, model, g, s, g_size):  # type: ignore[no-untyped-def]
-    """A lower bound, rounded down, of sign*h.w on the cap, and its lam; g_size = ||g||_q, or 0 when there is no cap."""
-    warm = np.zeros(1)
+@inner_sums
+def lowest(h, sign, U, model, g, s, g_size, warm):  # type: ignore[no-untyped-def]
+    """A lower bound, rounded down, of sign*h.w on the cap, and its lam; g_size = ||g||_q, or 0 when there is no cap.
+
+    `warm` is room for one number (fall.py).
+    """
+    warm[0] = 0.0
     up = 1.0 + 2.3e-16 * (2 * len(h) + 128)
     drop, tilt, h_size = fall(h, sign, 0.0, g, U, model, warm)
     value, slope = -drop * up, s - tilt
@@ -59,7 +62,7 @@ def lowest(h, sign, U, model, g, s, g_size):  # type: ignore[no-untyped-def]
     return best, at
 
 
-@njit_sums
+@inner_sums
 def minimiser(h, lam, U, model, g, w):  # type: ignore[no-untyped-def]
     """Where (h + lam g).w is least on the ball (roughly, with a box and p < inf): a hint, nothing is proved."""
     n = len(h)

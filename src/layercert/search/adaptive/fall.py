@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.programs.kernels.jit import njit_sums
+from layercert.programs.kernels.jit import inner_sums
 
 #: Steps towards the best split.
 SPLITS = 3
@@ -20,7 +20,7 @@ SPLITS = 3
 HALVINGS = 6
 
 
-@njit_sums
+@inner_sums
 def fall(h, sign, lam, g, U, model, warm):  # type: ignore[no-untyped-def]
     p = model.p
     if np.isinf(p):
@@ -48,13 +48,13 @@ def fall(h, sign, lam, g, U, model, warm):  # type: ignore[no-untyped-def]
     return fall_lp(h, sign, lam, g, U, model)
 
 
-@njit_sums
+@inner_sums
 def room_of(t, j, U, model):  # type: ignore[no-untyped-def]
     """How far coordinate j can go against t."""
     return min(U, -model.box_lo[j] if t > 0.0 else model.box_hi[j])
 
 
-@njit_sums
+@inner_sums
 def fall_linf(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
     """Coordinate by coordinate, which is exact."""
     total, inner, size = 0.0, 0.0, 0.0
@@ -74,7 +74,7 @@ def fall_linf(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
     return U * total, U * inner, size
 
 
-@njit_sums
+@inner_sums
 def fall_l1(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
     """U mu + sum_j max(|t_j| - mu, 0) room_j, least where the rooms above mu add up to U."""
     top, inner, size = 0.0, 0.0, 0.0
@@ -108,7 +108,7 @@ def fall_l1(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
     return best, slope, size
 
 
-@njit_sums
+@inner_sums
 def split_l2(h, sign, lam, g, U, model, warm):  # type: ignore[no-untyped-def]
     """Steps from the length in warm, which takes the last one; also whether no square left the range of doubles."""
     best, slope, length, whole = np.inf, 0.0, warm[0], 0.0
@@ -131,7 +131,7 @@ def split_l2(h, sign, lam, g, U, model, warm):  # type: ignore[no-untyped-def]
     return best, slope, 1e-250 < whole < 1e250
 
 
-@njit_sums
+@inner_sums
 def raised(x, exponent):  # type: ignore[no-untyped-def]
     """x**exponent, without logarithms where roots do (p = 3 and p = 1.5)."""
     if exponent == 0.5:
@@ -145,7 +145,7 @@ def raised(x, exponent):  # type: ignore[no-untyped-def]
     return x**exponent
 
 
-@njit_sums
+@inner_sums
 def fall_lp(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
     """Any 1 < p < inf, in units of the largest |t_j| against overflow."""
     n, p = len(h), model.p
@@ -188,7 +188,7 @@ def fall_lp(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
     return best * top, slope, size
 
 
-@njit_sums
+@inner_sums
 def part_of(t, j, length, U, model):  # type: ignore[no-untyped-def]
     """What coordinate j keeps in t1 where ||t1||_q is `length`; rooms in units of U, since powers of either vanish."""
     room = room_of(t, j, U, model)

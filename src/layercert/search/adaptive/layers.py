@@ -22,14 +22,15 @@ BETA_PACE = 1.0
 
 
 @njit_sums
-def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no-untyped-def]
+def tighten(model, state, U, start, stop, g, s, passes):  # type: ignore[no-untyped-def]
     """Bounds of the free unstable neurons of the layers start..stop-1 on the cap (cap.py); False: node is empty.
 
     s = -inf: on the whole ball of radius U. The lower line of a neuron is the one that touches relu at POINT, the
-    node's nearest point, since the cap lies around it; each refinement moves a row's lines to its own least point, from
-    where the last node left them (any slope in [0, 1] is sound), and raises the multipliers of the node's splits that
-    this point violates, as `optimise` does for the objective.
+    node's nearest point, since the cap lies around it. With `passes` > 0 each row has lines of its own, taken up where
+    the last pass of any node left them (any slope in [0, 1] is sound): after each pass they move towards the row's own
+    least point, and the multipliers of splits that this point violates rise, as `optimise` does for the objective.
     """
+    warm = np.zeros(1)
     g_size = dual_norm(g, model.p) if s > -np.inf else 0.0
     s = max(s, -1e300)  # zero times it must be zero
     noff, woff = model.noff, model.woff
@@ -42,8 +43,8 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
                 if state[LO, i] >= 0.0 or state[HI, i] <= 0.0:
                     continue
                 error = model.Q[i] + U * model.D[i]
-                low, _ = lowest(model.W0[i], 1.0, U, model, g, s, g_size)
-                high, _ = lowest(model.W0[i], -1.0, U, model, g, s, g_size)
+                low, _ = lowest(model.W0[i], 1.0, U, model, g, s, g_size, warm)
+                high, _ = lowest(model.W0[i], -1.0, U, model, g, s, g_size, warm)
                 if not narrow(state, i, model.z0[i] + low - error, model.z0[i] - high + error):
                     return False
             continue
@@ -59,10 +60,10 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
             continue
         slopes, coef, pace = np.empty((m, base)), np.empty((m, base)), np.empty(m)
         betas = np.zeros((m, base))
-        warm = len(model.slopes) > 0 and refinements > 0
+        kept = passes > 0 and len(model.slopes) > 0
         for r in range(m):
             at = 2 * rows[r] + r % 2
-            if warm and model.slopes[at, 0] >= 0.0:
+            if kept and model.slopes[at, 0] >= 0.0:
                 for i in range(base):
                     slopes[r, i] = model.slopes[at, i]
                     betas[r, i] = max(model.betas[at, i] * state[PHASE, i], 0.0)
@@ -73,7 +74,7 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
                 pace[r] = 1.0
         best = np.full(m, -np.inf)
         lams = np.empty(m)
-        for refinement in range(refinements + 1):
+        for turn in range(max(passes, 1)):
             A = np.empty((m, noff[k] - noff[k - 1]))
             for r in range(m):
                 at = woff[k] + (rows[r] - base) * A.shape[1]
@@ -82,11 +83,11 @@ def tighten(model, state, U, start, stop, g, s, refinements):  # type: ignore[no
                     A[r, j] = flip * model.Wh[at + j]
             c, error, drift, G = rows_backward(model, state, A, rows, k, kind, su, iu, slopes, betas, coef)
             for r in range(m):
-                low, lams[r] = lowest(G[r], 1.0, U, model, g, s, g_size)
+                low, lams[r] = lowest(G[r], 1.0, U, model, g, s, g_size, warm)
                 best[r] = max(best[r], c[r] + low - error[r] - U * drift[r])
-            if refinement < refinements:
-                rows_touch(model, state, k, kind, su, iu, slopes, betas, coef, G, lams, U, g, pace / (refinement + 1.0))
-        if warm:
+            if kept or turn + 1 < passes:
+                rows_touch(model, state, k, kind, su, iu, slopes, betas, coef, G, lams, U, g, pace / (turn + 1.0))
+        if kept:
             for r in range(m):
                 at = 2 * rows[r] + r % 2
                 for i in range(base):

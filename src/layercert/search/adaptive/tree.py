@@ -32,15 +32,15 @@ class Effort:
 
     root_steps: int = 40
     root_rounds: int = 20
-    steps: int = 10
+    steps: int = 20
     candidates: int = 12
     probe_steps: int = 3
     rounds: int = 30
-    root_refinements: int = 4
-    refinements: int = 1
+    root_passes: int = 5
+    passes: int = 1
     seek_steps: int = 20
     every: int = 2  # steps between folds of the upper planes (0: triangles only)
-    again: int = 6  # steps for the planes of a node before it is split
+    again: int = 20  # steps for the planes of a node before it is split
     refresh: float = 0.98  # a node bounded in a ball this much larger than today's is bounded again
 
 
@@ -106,7 +106,7 @@ class Ball:
             kid_weights = np.empty((2, len(node.weights)))
             neuron = expand(
                 model, node.state, node.weights, rows, node.bound, self.U, self.goal, effort.candidates,
-                effort.probe_steps, effort.steps, effort.rounds, effort.refinements, effort.every,
+                effort.probe_steps, effort.steps, effort.rounds, effort.passes, effort.every,
                 effort.again, kids, kid_weights, bounds, points,
             )  # fmt: skip
             children = [
@@ -162,11 +162,11 @@ class Ball:
         node.bound = optimise(*args, goal, 0, 0, relaxed, w)
         if node.bound < goal:
             node.bound = max(node.bound, optimise(*args, goal, effort.root_steps, effort.every, relaxed, w))
-        for refinements in (0, effort.root_refinements):
+        for passes in (0, effort.root_passes):
             if node.bound < goal:
                 rounds = effort.root_rounds
                 node.bound = deepen(
-                    *args, self.U, goal, node.bound, effort.steps, rounds, refinements, effort.every, relaxed, w
+                    *args, self.U, goal, node.bound, effort.steps, rounds, passes, effort.every, relaxed, w
                 )
         yield from self._consider(node, w)
 
@@ -199,7 +199,7 @@ class Ball:
         rows = int(self.first[node.clause])
         node.bound = deepen(
             self.model, node.state, node.weights, rows, self.U, self.goal, node.bound,
-            self.effort.steps, self.effort.rounds, self.effort.refinements, self.effort.every,
+            self.effort.steps, self.effort.rounds, self.effort.passes, self.effort.every,
             relaxation(self.model, node.state), w,
         )  # fmt: skip
         yield from self._consider(node, w)
