@@ -20,10 +20,11 @@ LEAST_FOLD = 0.05
 
 
 @njit_sums
-def backward(model, state, mu, first, relaxed, S, g):  # type: ignore[no-untyped-def]
+def backward(model, state, mu, first, relaxed, S, g, above):  # type: ignore[no-untyped-def]
     """g.w + s - drift ||w|| <= F(x + w) on the node, for the rows first.. weighted by mu.
 
-    Fills COEF, S and g; returns s (its error taken off) and the drift.
+    Fills COEF, S and g; returns s (its error taken off) and the drift. For each layer k, `above` takes t_k and e_k with
+    COEF.x^(k-1) + t_k - e_k <= F(x + w): the same function, as far as the layers k.. are concerned.
     """
     noff, woff = model.noff, model.woff
     L = len(noff) - 1
@@ -58,6 +59,7 @@ def backward(model, state, mu, first, relaxed, S, g):  # type: ignore[no-untyped
                 a -= beta * state[PHASE, i]
             S[i] = a
             total += a * (model.b[i] if k > 0 else model.z0[i])
+        above[0, k], above[1, k] = total, 1.01 * error
         if k > 0:
             below, m = noff[k - 1], noff[k] - noff[k - 1]
             for j in range(m):
@@ -136,7 +138,7 @@ def optimise(
     lines(state, kind, relaxed.su, relaxed.iu)
     S, z, g, w = np.empty(N), np.empty(N), np.empty(n0), np.empty(n0)
     m1, m2 = np.zeros(N), np.zeros(N)
-    unit = np.zeros(L)
+    unit, above = np.zeros(L), np.empty((2, L))
     keep = state[ALPHA : COEF + 1].copy()
     keep_mu = mu.copy()
     P, q = relaxed.P, relaxed.q
@@ -145,7 +147,7 @@ def optimise(
     best = -np.inf
     decay1, decay2, pace, reach, folds = 1.0, 1.0, 1.0, LEAST_REACH, 0.0
     for step in range(steps + 1):
-        s, drift = backward(model, state, mu, first, relaxed, S, g)
+        s, drift = backward(model, state, mu, first, relaxed, S, g, above)
         d = distance(g, s, drift, model, w)
         value = d if s > 0.0 else s  # below zero the value at x is what must rise
         better = value > best
@@ -210,9 +212,9 @@ def ease(model, state, mu, first, relaxed, S, g, w):  # type: ignore[no-untyped-
     betas = state[BETA]
     if np.max(betas) == 0.0:
         return
-    kept, values = betas.copy(), np.empty(2)
+    kept, values, above = betas.copy(), np.empty(2), np.empty((2, len(model.noff) - 1))
     for turn in range(2):
-        s, drift = backward(model, state, mu, first, relaxed, S, g)
+        s, drift = backward(model, state, mu, first, relaxed, S, g, above)
         values[turn] = distance(g, s, drift, model, w) if s > 0.0 else s
         clear(betas)
     if values[0] >= values[1]:
@@ -229,14 +231,14 @@ def deepen(
     """
     L = len(model.noff) - 1
     N = model.noff[L]
-    S, g = np.empty(N), np.empty(model.W0.shape[1])
+    S, g, above = np.empty(N), np.empty(model.W0.shape[1]), np.empty((2, L))
     last = np.inf
     for _ in range(rounds):
         before = bound
         lines(state, relaxed.kind, relaxed.su, relaxed.iu)
-        s, drift = backward(model, state, mu, first, relaxed, S, g)
+        s, drift = backward(model, state, mu, first, relaxed, S, g, above)
         s -= drift * U  # g.w <= -s + drift ||w|| and ||w|| <= U
-        if not tighten(model, state, U, ALL, L, g, s, passes):
+        if not tighten(model, state, U, ALL, L, g, s, above, passes):
             return np.inf
         lines(state, relaxed.kind, relaxed.su, relaxed.iu)
         if every == 0:

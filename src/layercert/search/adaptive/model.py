@@ -57,6 +57,7 @@ class Model(NamedTuple):
     noise: float  # gamma of the longest chain of roundings in any pass
     betas: Slopes  # signed multipliers of splits in the passes of all neurons' bounds (below, then above); a cache
     slopes: Slopes  # lower lines in the same passes, -1: none yet
+    pulls: Vector  # multipliers of the objective in the same passes
 
 
 def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
@@ -76,15 +77,16 @@ def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
         z0, np.zeros(len(packed.b)), D, packed.lo, packed.hi, packed.boxed, problem.norm.p, noise,
         np.zeros((2 * kept, kept), np.float32),
         np.full((2 * kept, kept), -1.0, np.float32),
+        np.zeros(2 * kept),
     )  # fmt: skip
     state = np.zeros((ROWS, len(packed.b)))
     state[LO], state[HI] = -np.inf, np.inf
-    below = np.abs(problem.x)
+    below, above = np.abs(problem.x), np.zeros((2, network.L))
     for k in range(network.L):
         part = slice(model.noff[k], model.noff[k + 1])
         M = np.abs(network.weights[k]) @ below + np.abs(network.biases[k])
         model.Q[part] = 3.03 * noise * M + TINY  # the first layer's value at x is rounded too: part of M
-        tighten(model, state, U, k, k + 1, problem.x, -np.inf, 0)
+        tighten(model, state, U, k, k + 1, problem.x, -np.inf, above, 0)
         Z = np.maximum(np.abs(state[LO, part]), np.abs(state[HI, part]))
         model.Q[part] += 4.04 * noise * Z
         below = np.maximum(state[HI, part], 0.0)
