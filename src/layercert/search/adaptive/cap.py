@@ -14,10 +14,12 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.programs.kernels.jit import inner_sums
-from layercert.search.adaptive.fall import fall
+from layercert.search.adaptive.fall import fall, room_of
 
 #: Evaluations of the concave function; more bring nothing measurable.
 ROUNDS = 7
+#: Steps towards the least point of l_p inside a box.
+STEPS = 4
 
 
 @inner_sums
@@ -64,18 +66,51 @@ def lowest(h, sign, U, model, g, s, g_size, warm):  # type: ignore[no-untyped-de
 
 @inner_sums
 def minimiser(h, lam, U, model, g, w):  # type: ignore[no-untyped-def]
-    """Where (h + lam g).w is least on the ball (roughly, with a box and p < inf): a hint, nothing is proved."""
-    n = len(h)
-    length = 0.0
+    """Where (h + lam g).w is least on ball and box (roughly, with a box and other p): a hint, nothing is proved."""
+    n, p = len(h), model.p
+    if p == 1.0:
+        fill(h, lam, U, model, g, w)
+        return
+    top, mu = 0.0, 0.0
     for j in range(n):
         t = h[j] + lam * g[j]
-        room = min(U, -model.box_lo[j] if t > 0.0 else model.box_hi[j])
-        if np.isinf(model.p):
-            w[j] = -room if t > 0.0 else room
-        else:
-            w[j] = -t if room > 0.0 else 0.0
-            length += w[j] * w[j]
-    if not np.isinf(model.p) and length > 0.0:
+        w[j] = -t if room_of(t, j, U, model) > 0.0 else 0.0
+        top = max(top, abs(w[j]))
+    if np.isinf(p):
         for j in range(n):
-            w[j] *= U / np.sqrt(length)
-            w[j] = min(max(w[j], model.box_lo[j]), model.box_hi[j])
+            w[j] = room_of(-w[j], j, U, model) * (1.0 if w[j] > 0.0 else -1.0)
+        return
+    if top == 0.0:
+        return
+    for j in range(n):
+        w[j] *= (abs(w[j]) / top) ** (1.0 / (p - 1.0) - 1.0) / top if p != 2.0 and w[j] != 0.0 else 1.0 / top
+    for _ in range(STEPS if model.boxed else 1):  # the length of what the box leaves of mu w must be U
+        length = 0.0
+        for j in range(n):
+            size = abs(w[j]) if mu == 0.0 else min(abs(w[j]), mu * room_of(-w[j], j, U, model))
+            length += size * size if p == 2.0 else size**p
+        mu = (np.sqrt(length) if p == 2.0 else length ** (1.0 / p)) / U
+        if mu == 0.0:
+            return
+    for j in range(n):
+        w[j] = min(max(w[j] / mu, model.box_lo[j]), model.box_hi[j])
+
+
+@inner_sums
+def fill(h, lam, U, model, g, w):  # type: ignore[no-untyped-def]
+    """For p = 1: the steepest coordinates go as far as the box lets them, until the ball is used up."""
+    n, left = len(h), U
+    for j in range(n):
+        w[j] = 0.0
+    while left > 0.0:
+        at, top = -1, 0.0
+        for j in range(n):
+            t = h[j] + lam * g[j]
+            if w[j] == 0.0 and abs(t) > top and room_of(t, j, U, model) > 0.0:
+                at, top = j, abs(t)
+        if at < 0:
+            return
+        t = h[at] + lam * g[at]
+        used = min(left, room_of(t, at, U, model))
+        w[at] = -used if t > 0.0 else used
+        left -= used
