@@ -459,7 +459,7 @@ def test_linear_bounds_hold_in_rational_arithmetic(r: float, p: float, boxed: bo
         beta = [rng.random(n) * rng.choice([0.0, 1.0]) for n in network.widths]
         if rng.random() < 0.3:
             beta = [np.where(node.side(k) == 0, 100.0, 0.0) for k in range(3)]
-        g, s = arithmetic.objective(C, d, mu, node, Parameters(alpha, beta, alpha))
+        g, s, uppers = arithmetic.objective(C, d, mu, node, Parameters(alpha, beta, alpha))
         value = Fraction(0)
         for weight, row, right in zip(mu, C, d, strict=True):
             inner = sum((Fraction(float(c)) * f for c, f in zip(row, values[3], strict=True)), -Fraction(float(right)))
@@ -467,7 +467,13 @@ def test_linear_bounds_hold_in_rational_arithmetic(r: float, p: float, boxed: bo
         line = sum((Fraction(float(a)) * b for a, b in zip(g, step, strict=True)), Fraction(s))
         assert line <= value
         cap = -line - Fraction(1, 10**9)  # a parallel halfspace that just holds the point
-        assert arithmetic.tighten(node, np.asarray(g), s + float(cap), alpha)
+        for k, upper in enumerate(uppers):
+            x_k = [max(z, Fraction(0)) for z in values[k]]
+            part = sum((Fraction(float(a)) * b for a, b in zip(upper.row, x_k, strict=True)), Fraction(upper.constant))
+            assert part - Fraction(upper.error) <= value
+        # F - value(here) is an objective for which this point is unsafe
+        unsafe = [u._replace(constant=math.nextafter(float(Fraction(u.constant) - value), -math.inf)) for u in uppers]
+        assert arithmetic.tighten(node, np.asarray(g), s + float(cap), alpha, unsafe)
         for k in range(3):
             assert all(lo <= z <= hi for lo, z, hi in zip(node.lo[k], values[k], node.hi[k], strict=True))
 

@@ -7,6 +7,7 @@ cap, splits of a vector between ball and box); whatever it suggests, what is pro
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,20 +45,25 @@ class BallArithmetic:
     def _matrix(self, A: Matrix) -> Any:
         return self.flint.arb_mat([[self.flint.arb(float(v)) for v in row] for row in A])
 
-    def objective(self, C: Matrix, d: Vector, mu: Vector, bounds: Bounds, parameters: Parameters) -> tuple[Any, Any]:
-        """g (one row) and s as balls, with g.w + s <= mu.(C f(x + w) - d) on the node."""
+    def objective(
+        self, C: Matrix, d: Vector, mu: Vector, bounds: Bounds, parameters: Parameters
+    ) -> tuple[Any, Any, list[Any]]:
+        """g (one row) and s as balls, with g.w + s <= mu.(C f(x + w) - d) on the node; the same over x^k."""
         row = self._matrix(mu[None]) * self._matrix(C)
         A = row * self.W[-1]
         c = row * self.b[-1] - self._matrix(mu[None]) * self._matrix(d[:, None])
         if self.setting.network.L == 0:
-            return A, (c + A * self._matrix(self.setting.x[:, None]))[0, 0]
-        G, s = self._backward(A, [c[0, 0]], self.setting.network.L, bounds, parameters)
-        return G, s[0]
+            return A, (c + A * self._matrix(self.setting.x[:, None]))[0, 0], []
+        uppers: list[Any] = []
+        G, s = self._backward(A, [c[0, 0]], self.setting.network.L, bounds, parameters, uppers=uppers)
+        return G, s[0], uppers[::-1]
 
     def excludes(self, g: Any, s: Any) -> bool:
         return bool(s > self._fall(g, 0))
 
-    def tighten(self, bounds: Bounds, g: Any, s: Any, touch: list[Vector] | None = None) -> bool:
+    def tighten(
+        self, bounds: Bounds, g: Any, s: Any, touch: list[Vector] | None = None, uppers: Sequence[Any] = ()
+    ) -> bool:
         network = self.setting.network
         for k in range(network.L):
             free = np.flatnonzero((bounds.lo[k] < 0) & (bounds.hi[k] > 0))
@@ -74,7 +80,14 @@ class BallArithmetic:
             low, lam = self._lowest(G, c, g, s)
             if k > 0 and g is not None:
                 halves = _middle(G) + lam[:, None] * _middle(g)
-                G, c = self._backward(rows, consts, k, bounds, None, self.guide.slopes_at_least_points(halves, k))
+                if uppers:
+                    row, constant = uppers[k - 1]
+                    pulls = self._matrix(lam[:, None])
+                    rows, consts = (
+                        rows + pulls * row,
+                        [v + constant * float(pull) for v, pull in zip(consts, lam, strict=True)],
+                    )
+                G, c = self._backward(rows, list(consts), k, bounds, None, self.guide.slopes_at_least_points(halves, k))
                 low = np.maximum(low, self._lowest(G, c, g, s)[0])
             m = len(free)
             if not bounds.narrow(k, free, low[:m], -low[m:]):
@@ -89,8 +102,11 @@ class BallArithmetic:
         bounds: Bounds,
         parameters: Parameters | None,
         touch: list[Vector] | list[Matrix] | None = None,
+        uppers: list[Any] | None = None,
     ) -> Any:
         for k in range(depth - 1, -1, -1):
+            if uppers is not None:
+                uppers.append((A, c[0]))
             lo, hi, side = bounds.lo[k], bounds.hi[k], bounds.side(k)
             on, off = bounds.on(k), bounds.off(k)
             unstable = ~on & ~off

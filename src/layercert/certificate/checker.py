@@ -11,6 +11,7 @@ Box trees are the business of box_tree.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,11 +45,13 @@ class Arithmetic(Protocol):
 
     def objective(
         self, C: Matrix, d: Vector, mu: Vector, bounds: Bounds, parameters: Parameters
-    ) -> tuple[Any, Any]: ...
+    ) -> tuple[Any, Any, list[Any]]: ...
 
     def excludes(self, g: Any, s: Any) -> bool: ...
 
-    def tighten(self, bounds: Bounds, g: Any, s: Any, touch: list[Vector] | None = None) -> bool: ...
+    def tighten(
+        self, bounds: Bounds, g: Any, s: Any, touch: list[Vector] | None = None, uppers: Sequence[Any] = ()
+    ) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -258,10 +261,10 @@ def rounds_to_empty(
     The tightened bounds stay in `bounds`.
     """
     for used in range(most + 1):
-        g, s = arithmetic.objective(C, d, mu, bounds, parameters)
+        g, s, uppers = arithmetic.objective(C, d, mu, bounds, parameters)
         if arithmetic.excludes(g, s):
             return used
-        if used < most and not arithmetic.tighten(bounds, g, s, parameters.touch):
+        if used < most and not arithmetic.tighten(bounds, g, s, parameters.touch, uppers):
             return used + 1
     return None
 

@@ -9,7 +9,9 @@ first layer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,6 +60,14 @@ class Parameters:
     touch: list[Vector]
 
 
+class Upper(NamedTuple):
+    """What the layers from k on make of an objective F: row.x^k + constant - error <= F on the node."""
+
+    row: Vector
+    constant: float
+    error: float
+
+
 def upper_line(lo: Vector, hi: Vector, unstable: Mask) -> tuple[Vector, Vector]:
     """su, iu with su*z + iu >= relu(z) on [lo, hi], exactly: the line is lifted above both ends."""
     width = np.where(unstable, hi - lo, 1.0)
@@ -99,14 +109,18 @@ class FloatArithmetic:
         bounds: Bounds,
         parameters: Parameters | None,
         touch: list[Vector] | list[Matrix] | None = None,
+        uppers: list[Upper] | None = None,
     ) -> tuple[Matrix, Vector]:
         """G, s with G w + s <= A x^depth + c on the node; `error` is what the given rows are wrong by.
 
-        Without parameters: the slopes of `touch`, or CROWN's, and no multipliers. depth counts layers from 1.
+        Without parameters: the slopes of `touch`, or CROWN's, and no multipliers. depth counts layers from 1. `uppers`
+        takes the first row on its way down, for x^depth first.
         """
         setting = self.setting
         network = setting.network
         for k in range(depth - 1, -1, -1):
+            if uppers is not None:
+                uppers.append(Upper(A[0], float(c[0]), 1.01 * float(error[0])))
             lo, hi = bounds.lo[k], bounds.hi[k]
             on, off = bounds.on(k), bounds.off(k)
             unstable = ~on & ~off
@@ -128,8 +142,11 @@ class FloatArithmetic:
 
     def objective(
         self, C: Matrix, d: Vector, mu: Vector, bounds: Bounds, parameters: Parameters
-    ) -> tuple[Vector, float]:
-        """g, s with g.w + s <= mu.(C f(x + w) - d) on the node: unsafe points have g.w + s <= 0."""
+    ) -> tuple[Vector, float, list[Upper]]:
+        """g, s with g.w + s <= mu.(C f(x + w) - d) on the node: unsafe points have g.w + s <= 0.
+
+        Also the same over x^1, .., x^L.
+        """
         network, noise = self.setting.network, self.setting.noise
         A = (mu @ C) @ network.weights[-1]
         c = mu @ (C @ network.biases[-1] - d)
@@ -138,18 +155,28 @@ class FloatArithmetic:
         error = 4.0 * noise * (size @ (np.abs(network.weights[-1]) @ T + np.abs(network.biases[-1])) + mu @ np.abs(d))
         if network.L == 0:
             s = c + float(A @ self.setting.x) - 1.01 * error - TINY
-            return A, float(s - noise * self.setting.r * float(dual_norm(A, self.setting.q)))
-        G, s = self.backward(A[None], np.array([c]), np.array([error]), network.L, bounds, parameters)
-        return G[0], float(s[0])
+            return A, float(s - noise * self.setting.r * float(dual_norm(A, self.setting.q))), []
+        uppers: list[Upper] = []
+        G, s = self.backward(A[None], np.array([c]), np.array([error]), network.L, bounds, parameters, uppers=uppers)
+        return G[0], float(s[0]), uppers[::-1]
 
     def excludes(self, g: Vector, s: float) -> bool:
         """Is g.w + s > 0 on the whole ball and box?"""
         return _finite(g, s) and s > float(fall(self.setting, g[None])[0])
 
-    def tighten(self, bounds: Bounds, g: Vector | None, s: float, touch: list[Vector] | None = None) -> bool:
+    def tighten(
+        self,
+        bounds: Bounds,
+        g: Vector | None,
+        s: float,
+        touch: list[Vector] | None = None,
+        uppers: Sequence[Upper] = (),
+    ) -> bool:
         """Bounds of the unstable neurons on the cap g.w + s <= 0 of the ball; False when the node turns out empty.
 
-        Two passes: with the node's slopes, then for each row with those that touch where the first one was least.
+        Two passes: with the node's slopes, then for each row with those that touch where the first one was least. The
+        second one takes the objective F <= 0 into the row, as far down as its upper part goes: lam F + z <= z, relaxed
+        as one function.
         """
         network, setting = self.setting.network, self.setting
         if g is not None and not _finite(g, s):
@@ -170,13 +197,25 @@ class FloatArithmetic:
             low = c + least
             if k > 0 and g is not None:
                 slopes = self.slopes_at_least_points(G + lam[:, None] * g, k)
-                G, c = self.backward(rows, consts, setting.noise * np.abs(consts), k, bounds, None, slopes)
+                error = setting.noise * np.abs(consts)
+                if uppers:
+                    rows, consts, error = self.pulled(rows, consts, lam, uppers[k - 1], setting.T[k - 1])
+                G, c = self.backward(rows, consts, error, k, bounds, None, slopes)
                 low = np.maximum(low, c + self.lowest(G, g, s)[0])
             low = low - gamma(4) * np.abs(low)
             m = len(free)
             if not bounds.narrow(k, free, low[:m], -low[m:]):
                 return False
         return True
+
+    def pulled(
+        self, rows: Matrix, consts: Vector, lam: Vector, upper: Upper, T: Vector
+    ) -> tuple[Matrix, Vector, Vector]:
+        """The rows plus lam times the objective, and what they are wrong by."""
+        noise = self.setting.noise
+        size = np.abs(rows) @ T + lam * float(np.abs(upper.row) @ T)
+        error = noise * (np.abs(consts) + 2.0 * size + 2.0 * lam * abs(upper.constant)) + 1.01 * lam * upper.error
+        return rows + lam[:, None] * upper.row, consts + lam * upper.constant, error
 
     def slopes_at_least_points(self, G: Matrix, depth: int) -> list[Matrix]:
         """Lower slopes of its own for each row: those that touch where the row is least, roughly (any are sound)."""

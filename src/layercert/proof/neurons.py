@@ -148,7 +148,7 @@ class TreeBuilder:
         free = [(p == 0) & (lo < 0) & (hi > 0) for p, lo, hi in zip(bounds.phase, bounds.lo, bounds.hi, strict=True)]
         if not any(f.any() for f in free):
             return self._piece(plan, bounds), 0.0, -1
-        from layercert.search.adaptive.bound import optimise
+        from layercert.search.adaptive.bound import ease, optimise
         from layercert.search.adaptive.branch import scores
         from layercert.search.adaptive.hull import relaxation
 
@@ -157,7 +157,9 @@ class TreeBuilder:
         model, first, _ = self.model
         at = int(first[[c is self.clause for c in self.task.problem.clauses].index(True)])
         relaxed = relaxation(model, state)  # triangles: the checker knows no cuts
-        bound = optimise(model, state, mu, at, self.task.U, STEPS, 0, relaxed, np.zeros(self.setting.network.inputs))
+        w, g, S = np.zeros(len(self.setting.x)), np.empty(len(self.setting.x)), np.empty(len(plan.alpha))
+        ease(model, state, mu, at, relaxed, S, g, w)
+        bound = optimise(model, state, mu, at, self.task.U, STEPS, 0, relaxed, w)
         score = np.empty(len(plan.alpha))
         scores(state, score)
         return Parts.of(state[ALPHA], state[BETA], mu, state[POINT] > 0), float(bound), int(score.argmax())
