@@ -262,6 +262,7 @@ def test_how_far_a_linear_function_falls(p: float) -> None:
     """Never less than the truth, and near it: the split between ball and box is a good one, in search and checker."""
     from layercert.bounds.ball import Ball
     from layercert.certificate.cap import lowest_on_cap
+    from layercert.search.adaptive.cap import minimiser
     from layercert.search.adaptive.fall import fall
 
     rng = np.random.default_rng(11)
@@ -284,6 +285,10 @@ def test_how_far_a_linear_function_falls(p: float) -> None:
             assert value >= truth * (1 - 1e-12), name
         assert searched <= truth * 1.1 and checked <= truth * 1.1, (searched / truth, checked / truth)
         assert bounded <= truth * (1.1 if p > 1 else 3.0)
+        w = np.empty(12)
+        minimiser(t, 0.0, U, _packed(problem, U), np.zeros(12), w)
+        assert (box.lo <= w).all() and (w <= box.hi).all() and problem.norm.value(w) <= U * 1.05
+        assert -t @ w >= 0.95 * truth
 
 
 def _packed(problem: Problem, U: float) -> object:

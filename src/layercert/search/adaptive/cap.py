@@ -19,7 +19,7 @@ from layercert.search.adaptive.fall import fall, room_of
 #: Evaluations of the concave function; more bring nothing measurable.
 ROUNDS = 7
 #: Steps towards the least point of l_p inside a box.
-STEPS = 4
+STEPS = 8
 
 
 @inner_sums
@@ -71,15 +71,17 @@ def minimiser(h, lam, U, model, g, w):  # type: ignore[no-untyped-def]
     if p == 1.0:
         fill(h, lam, U, model, g, w)
         return
+    if np.isinf(p):
+        for j in range(n):
+            t = h[j] + lam * g[j]
+            room = room_of(t, j, U, model)
+            w[j] = -room if t > 0.0 else room
+        return
     top, mu = 0.0, 0.0
     for j in range(n):
         t = h[j] + lam * g[j]
         w[j] = -t if room_of(t, j, U, model) > 0.0 else 0.0
         top = max(top, abs(w[j]))
-    if np.isinf(p):
-        for j in range(n):
-            w[j] = room_of(-w[j], j, U, model) * (1.0 if w[j] > 0.0 else -1.0)
-        return
     if top == 0.0:
         return
     for j in range(n):
@@ -89,9 +91,11 @@ def minimiser(h, lam, U, model, g, w):  # type: ignore[no-untyped-def]
         for j in range(n):
             size = abs(w[j]) if mu == 0.0 else min(abs(w[j]), mu * room_of(-w[j], j, U, model))
             length += size * size if p == 2.0 else size**p
-        mu = (np.sqrt(length) if p == 2.0 else length ** (1.0 / p)) / U
+        last, mu = mu, (np.sqrt(length) if p == 2.0 else length ** (1.0 / p)) / U
         if mu == 0.0:
             return
+        if last - mu < 0.02 * mu and last > 0.0:
+            break
     for j in range(n):
         w[j] = min(max(w[j] / mu, model.box_lo[j]), model.box_hi[j])
 
