@@ -100,3 +100,19 @@ def test_settle_gives_up_on_a_safe_point() -> None:
     net = Network.from_arrays([[[1.0]], [[-1.0], [0.0]]], [[0.0], [0.5, 0.0]])
     problem = robustness(net, [0.1])
     assert settle(problem, np.array([0.2]), problem.clauses[0]) is None
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf", 3])
+@pytest.mark.parametrize("domain", [(-10.0, 10.0), None])
+def test_where_all_gradients_vanish_landmarks_show_the_way(norm: str | int, domain: tuple[float, float] | None) -> None:
+    """f = (1, relu(s - x_1 - x_2)): nothing moves near x = (3, 3), and the other class begins at x_1 + x_2 = s - 1."""
+    shift = -5.0 if domain else 2.0  # without a domain the only landmark is zero
+    net = Network.from_arrays([[[-1.0, -1.0]], [[0.0], [1.0]]], [[shift], [1.0, 0.0]])
+    problem = robustness(net, np.array([3.0, 3.0]), norm, domain=domain)
+    found = attack(problem)
+    assert found is not None
+    step, distance, _ = found
+    assert problem.is_unsafe(problem.x + step) and distance == pytest.approx(problem.norm.value(step))
+    true = (12.0 if domain else 5.0) * {"l1": 1.0, "l2": 2**-0.5, "linf": 0.5, 3: 2 ** (1 / 3) / 2}[norm]
+    assert true * (1 - 1e-9) <= distance <= true * 1.001
+    assert attack(problem, 0.9 * true) is None  # not within this radius, and none is claimed

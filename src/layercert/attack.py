@@ -19,6 +19,8 @@ from layercert.problem import Clause, Problem
 
 #: The most a settled point may be moved, relative to its distance from x.
 SETTLE = 1e-6
+#: Halvings of the segment between x and a landmark.
+BISECTIONS = 40
 #: How far inside the range of a model that clips its input a second attack starts, relative to the range.
 INWARD = 1e-6
 
@@ -42,7 +44,7 @@ def attack(problem: Problem, U: float = math.inf, effort: int = 4, seed: int = 0
             step = start.x + found[0] - problem.x
             if (distance := problem.norm.value(step)) < U:
                 best, U = (step, distance, found[2]), distance
-    return best
+    return best or _from_afar(problem, U)
 
 
 def _starts(problem: Problem) -> list[Problem]:
@@ -77,6 +79,52 @@ def _attack(problem: Problem, U: float, effort: int, seed: int) -> Found | None:
     if clause < 0:
         return None
     return w, float(distance), problem.clauses[clause]
+
+
+def _from_afar(problem: Problem, U: float) -> Found | None:
+    """Where the gradient at x and around it leads nowhere (a saturated class): from landmarks back towards x.
+
+    Zero, the ends and the middle of the domain; on the segment to x the last unsafe point is sought by bisection, and
+    from there the attack slides along the boundary.
+    """
+    x, norm = problem.x, problem.norm
+    marks = [np.zeros_like(x)]
+    if problem.domain is not None:
+        low, high = problem.domain
+        marks += [low, high, 0.5 * (low + high)]
+    best: Found | None = None
+    for mark in marks:
+        if not np.isfinite(mark).all() or norm.value(mark - x) == 0:
+            continue
+        y = problem.into_domain(mark)
+        share = min(1.0, 0.999 * U / norm.value(y - x)) if norm.value(y - x) > 0 else 0.0
+        at = problem.violated(x + share * (y - x)) if share > 0 else None
+        if at is None:
+            continue
+        safe, clause = 0.0, at
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (safe + share)
+            at = problem.violated(x + middle * (y - x))
+            safe, share, clause = (middle, share, clause) if at is None else (safe, middle, at)
+        step = share * (y - x)
+        best, U = (step, norm.value(step), clause), norm.value(step)
+        if not problem.network.is_sparse:
+            best = _shorter(problem, best)
+            U = best[1]
+    return best
+
+
+def _shorter(problem: Problem, found: Found) -> Found:
+    """Slide from a witness towards x along the boundary."""
+    from layercert.attack_kernel import Packed, seek
+
+    net, (step, U, clause) = Packed.of(problem), found
+    at = next(i for i, each in enumerate(problem.clauses) if each is clause)
+    distance, w = seek(
+        net.W0, net.Wh, net.b, net.noff, net.woff, net.R, net.c, net.first,
+        problem.x, net.lo, net.hi, net.boxed, problem.norm.p, at, step, 60, U,
+    )  # fmt: skip
+    return (w, float(distance), clause) if distance < U else found
 
 
 def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
