@@ -561,3 +561,46 @@ def test_each_row_is_tightened_with_slopes_of_its_own(p: float, monkeypatch: pyt
     for point in w:
         for z, lo, hi in zip(network.preactivations(setting.x + point), both.lo, both.hi, strict=True):
             assert ((lo <= z) & (z <= hi)).all()
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+def test_both_arithmetics_take_the_objective_into_the_rows(p: float) -> None:
+    """Bounds of both hold at unsafe points of the ball and are tighter than without the objective.
+
+    They need not be equal: where a row's gradient is zero but for rounding, its least point is anywhere.
+    """
+    pytest.importorskip("flint")
+    from layercert.certificate.balls import BallArithmetic
+
+    rng = np.random.default_rng(2)
+    sizes = [4, 6, 6, 6, 3]
+    network = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
+    )
+    setting = Setting(network, rng.normal(size=4), p, 0.4, None)
+    C, d, mu = np.array([[1.0, -1.0, 0.0]]), np.zeros(1), np.ones(1)
+    half = [np.full(n, 0.5) for n in network.widths]
+    parameters = Parameters(half, [np.zeros(n) for n in network.widths], half)
+    d += network(setting.x)[:2] @ [1.0, -1.0] - 0.3  # unsafe is what comes near this
+    w = rng.normal(size=(100_000, 4))
+    w *= setting.r * rng.random((len(w), 1)) / np.linalg.norm(w, ord=p, axis=1, keepdims=True)
+    h, values = setting.x + w, []
+    for W, b in zip(network.weights, network.biases, strict=True):
+        values.append(h @ W.T + b)
+        h = np.maximum(values[-1], 0.0)
+    unsafe = (values[-1] @ C.T <= d)[:, 0]
+    assert 100 < unsafe.sum() < 99_000
+    least = np.concatenate(
+        [*(z[unsafe].min(axis=0) for z in values[:-1]), *(-z[unsafe].max(axis=0) for z in values[:-1])]
+    )
+    for arithmetic in (FloatArithmetic(setting), BallArithmetic(setting)):
+        found = []
+        for pulled in (True, False):
+            T = setting.T[: network.L]
+            bounds = Bounds([np.zeros(n) for n in network.widths], [-t for t in T], [t.copy() for t in T])
+            assert arithmetic.tighten(bounds, None, 0.0)
+            g, s, uppers = arithmetic.objective(C, d, mu, bounds, parameters)
+            assert arithmetic.tighten(bounds, g, s, half, uppers if pulled else ())
+            found.append(np.concatenate([*bounds.lo, *(-h for h in bounds.hi)]))
+        assert (found[0] <= least).all()
+        assert (found[0] > found[1] + 1e-3).any()
