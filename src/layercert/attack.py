@@ -89,15 +89,14 @@ def _from_afar(problem: Problem, U: float) -> Found | None:
     """
     x, norm = problem.x, problem.norm
     marks = [np.zeros_like(x)]
-    if problem.domain is not None:
+    if problem.domain is not None and np.isfinite(problem.domain).all():
         low, high = problem.domain
-        marks += [low, high, 0.5 * (low + high)]
+        marks += [low, high, low + 0.5 * (high - low)]
     best: Found | None = None
     for mark in marks:
-        if not np.isfinite(mark).all() or norm.value(mark - x) == 0:
-            continue
         y = problem.into_domain(mark)
-        share = min(1.0, 0.999 * U / norm.value(y - x)) if norm.value(y - x) > 0 else 0.0
+        length = norm.value(y - x)
+        share = min(1.0, 0.999 * U / length) if length > 0 else 0.0
         at = problem.violated(x + share * (y - x)) if share > 0 else None
         if at is None:
             continue
