@@ -106,10 +106,8 @@ def _from_afar(problem: Problem, U: float) -> Found | None:
             at = problem.violated(x + middle * (y - x))
             safe, share, clause = (middle, share, clause) if at is None else (safe, middle, at)
         step = share * (y - x)
-        best, U = (step, norm.value(step), clause), norm.value(step)
-        if not problem.network.is_sparse:
-            best = _shorter(problem, best)
-            U = best[1]
+        best = _shorter(problem, (step, norm.value(step), clause))
+        U = best[1]
     return best
 
 
@@ -117,6 +115,8 @@ def _shorter(problem: Problem, found: Found) -> Found:
     """Slide from a witness towards x along the boundary."""
     from layercert.attack_kernel import Packed, seek
 
+    if problem.network.is_sparse:
+        return found
     net, (step, U, clause) = Packed.of(problem), found
     at = next(i for i, each in enumerate(problem.clauses) if each is clause)
     distance, w = seek(

@@ -82,11 +82,8 @@ class BallArithmetic:
                 halves = _middle(G) + lam[:, None] * _middle(g)
                 if uppers:
                     row, constant = uppers[k - 1]
-                    pulls = self._matrix(lam[:, None])
-                    rows, consts = (
-                        rows + pulls * row,
-                        [v + constant * float(pull) for v, pull in zip(consts, lam, strict=True)],
-                    )
+                    rows += self._matrix(lam[:, None]) * row
+                    consts = [own + constant * float(pull) for own, pull in zip(consts, lam, strict=True)]
                 G, c = self._backward(rows, list(consts), k, bounds, None, self.guide.slopes_at_least_points(halves, k))
                 low = np.maximum(low, self._lowest(G, c, g, s)[0])
             m = len(free)

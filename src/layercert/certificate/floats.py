@@ -120,7 +120,7 @@ class FloatArithmetic:
         network = setting.network
         for k in range(depth - 1, -1, -1):
             if uppers is not None:
-                uppers.append(Upper(A[0], float(c[0]), 1.01 * float(error[0])))
+                uppers.append(Upper(A[0], float(c[0]), 1.01 * float(error[0]) + TINY))
             lo, hi = bounds.lo[k], bounds.hi[k]
             on, off = bounds.on(k), bounds.off(k)
             unstable = ~on & ~off

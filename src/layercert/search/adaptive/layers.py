@@ -144,14 +144,13 @@ def rows_backward(model, state, A, rows, k, kind, su, iu, above):  # type: ignor
     noff, woff = model.noff, model.woff
     m = len(A)
     c, error, drift = np.empty(m), np.empty(m), np.zeros(m)
+    upper = above[1, k]
+    for i in range(noff[k - 1], noff[k]):  # entries of A are rounded, whatever cancels
+        upper += 2.0 * abs(state[COEF, i]) * model.Q[i]
     for r in range(m):
-        pull = rows.pulls[r]
-        own, pulled = model.b[rows.neurons[r]] * (1.0 - 2.0 * (r % 2)), pull * above[0, k]
+        own, pulled = model.b[rows.neurons[r]] * (1.0 - 2.0 * (r % 2)), rows.pulls[r] * above[0, k]
         c[r] = own + pulled
-        slip = above[1, k]
-        for i in range(noff[k - 1], noff[k]):  # entries of A are rounded, whatever cancels
-            slip += 2.0 * abs(state[COEF, i]) * model.Q[i]
-        error[r] = model.noise * (abs(own) + abs(pulled)) + 1.01 * pull * slip + TINY
+        error[r] = model.noise * (abs(own) + abs(pulled)) + 1.01 * rows.pulls[r] * upper + TINY
     G = A
     for layer in range(k - 1, -1, -1):
         below, n = noff[layer], noff[layer + 1] - noff[layer]
