@@ -28,7 +28,7 @@ import numpy as np
 
 import layercert as lc
 from layercert import shipped
-from layercert.attack import attack
+from layercert.attack.attack import attack
 from layercert.problem import robustness
 
 sys.path.insert(0, str(Path(__file__).parent))

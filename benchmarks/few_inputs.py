@@ -27,9 +27,9 @@ import numpy as np
 
 import layercert as lc
 from layercert.certificate.checker import check
+from layercert.certify import prove
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
-from layercert.proof import prove
 from layercert.run import _run
 
 #: The input boxes; properties 1 and 2 share theirs.

@@ -30,7 +30,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from layercert import shipped
-from layercert.attack import attack
+from layercert.attack.attack import attack
 from layercert.geometry.rowspace import RowSpace
 from layercert.io import load
 from layercert.methods import METHODS

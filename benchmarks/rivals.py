@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from layercert.geometry import Cells
-from layercert.mip import big_m_model
 from layercert.problem import Problem
+from layercert.search.mip import big_m_model
 
 #: (problem, U, seconds) -> (lower, upper) over all clauses.
 Rival = Callable[[Problem, float, float], tuple[float, float]]

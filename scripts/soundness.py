@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from rich.progress import track
 
 import layercert as lc
-import tiny
-from brute import brute_force, only_ties
+from helpers import tiny
+from helpers.brute import brute_force, only_ties
 from layercert.norms import Norm
 from layercert.problem import Problem
 

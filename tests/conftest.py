@@ -26,7 +26,7 @@ settings.load_profile("ci" if IN_CI else "dev")
 @pytest.fixture(scope="session", autouse=True)
 def kernels_are_compiled_in_silence() -> None:
     """The line about the first compilation would appear in whichever test comes first."""
-    from layercert import compiling
+    from layercert.compiled import compiling
 
     compiling._said.update((compiling.KERNELS, compiling.CHECKER))
 

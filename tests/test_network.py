@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from helpers.tiny import degenerate, generic, seeds
 from layercert.errors import InputError, ModelError
 from layercert.network import Network
 from layercert.problem import Problem
-from tiny import degenerate, generic, seeds
 
 #: 2 inputs, 3 neurons, 2 classes
 W0, b0 = [[1.0, 2.0], [0.5, -1.0], [0.0, 3.0]], [0.0, -1.0, 2.0]

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import layercert as lc
+from helpers.tiny import degenerate, generic, seeds
 from layercert.errors import InputError, LayerCertError, OptionError
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem, robustness
-from tiny import degenerate, generic, seeds
 
 # logits are (1 - t, t) for t >= 0: they cross at t = 0.5
 LINE = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])

@@ -9,16 +9,16 @@ from functools import partial
 
 from layercert.bounds.interval import interval_contains_db
 from layercert.errors import unknown
-from layercert.mip import mip
 from layercert.problem import Problem
 from layercert.search.adaptive import adaptive
 from layercert.search.events import Event
-from layercert.search.geocert import distance_priority, geocert, lipschitz_priority
-from layercert.search.inputs import input_split, open_neurons, suits
+from layercert.search.input_split import input_split, open_neurons, suits
 from layercert.search.large import large
-from layercert.search.layercert import layercert
-from layercert.search.parts import SeenEarly, SeenLate, always, crown_restriction, no_restriction
-from layercert.search.recursive import crown_restrict, layercert_recursive, lp_restrict
+from layercert.search.mip import mip
+from layercert.search.paper.geocert import distance_priority, geocert, lipschitz_priority
+from layercert.search.paper.layercert import layercert
+from layercert.search.paper.parts import SeenEarly, SeenLate, always, crown_restriction, no_restriction
+from layercert.search.paper.recursive import crown_restrict, layercert_recursive, lp_restrict
 from layercert.search.task import Task
 
 

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array, issparse
 
 from layercert.arrays import EPS, LinearMap, Matrix, Signs, Sparse, Vector, gamma
 from layercert.errors import InputError, ModelError, OptionError
-from layercert.files import whole_file
+from layercert.system.files import whole_file
 
 #: A sparse matrix with more places than this, of which less than this part is filled, stays sparse. Up to there a dense
 #: product takes a millisecond (a 3x3 convolution: 0.9 ms, sparse 0.1 ms); four times as many places take 8 ms, 64 times

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from layercert.arrays import Vector
+from layercert.attack.strict import Holds
 from layercert.certificate.claim import Certificate
-from layercert.witness import Holds
 
 
 class Status(StrEnum):

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from layercert import clock
+from layercert.attack.strict import harden
 from layercert.certificate.claim import Certificate
+from layercert.certify import Unproved, prove
 from layercert.errors import OptionError
 from layercert.network import Network
 from layercert.problem import Problem, robustness
-from layercert.proof import Unproved, prove
-from layercert.pursuit import EXACT, MARGIN, NOISE, Progress, Pursuit, Watch
 from layercert.result import Result, Status, Verdict
 from layercert.search.task import horizon
-from layercert.threads import one_thread
-from layercert.witness import harden
+from layercert.session import EXACT, MARGIN, NOISE, Progress, Session, Watch
+from layercert.system import clock
+from layercert.system.threads import one_thread
 
 __all__ = ["EXACT", "MARGIN", "NOISE", "How", "Progress", "Watch"]
 __all__ += ["closest", "deadline_of", "decide", "measure", "verify"]
@@ -64,8 +64,8 @@ def measure(
 def closest(problem: Problem, how: How | None = None) -> Result:
     """`measure` for any problem: the unsafe point nearest to x, within the radius and inside the domain."""
     how = how or How()
-    pursuit = _pursue(problem, how, stop_at_witness=False)
-    progress, note = pursuit.progress, pursuit.note
+    session = _pursue(problem, how, stop_at_witness=False)
+    progress, note = session.progress, session.note
     within = progress.witness is not None and progress.upper <= problem.radius
     if progress.lower >= problem.radius and not within:
         status = Status.ROBUST
@@ -79,8 +79,8 @@ def closest(problem: Problem, how: How | None = None) -> Result:
         note = note or "a search without a radius looks no farther"
     else:
         status = Status.UNDECIDED
-        note = note if pursuit.over else OUT_OF_TIME
-    return _result(pursuit, status, note, how)
+        note = note if session.over else OUT_OF_TIME
+    return _result(session, status, note, how)
 
 
 def verify(
@@ -107,24 +107,24 @@ def verify(
 def decide(problem: Problem, how: How | None = None) -> Result:
     """`verify` for any problem: is there an unsafe point within the radius and inside the domain?"""
     how = how or How()
-    pursuit = _pursue(problem, how, stop_at_witness=True)
-    progress, note = pursuit.progress, pursuit.note
+    session = _pursue(problem, how, stop_at_witness=True)
+    progress, note = session.progress, session.note
     if progress.upper <= problem.radius:
         verdict = Verdict.NOT_ROBUST
     elif progress.lower >= problem.radius:
         verdict = Verdict.ROBUST
     else:
         verdict = Verdict.UNDECIDED
-        note = note if pursuit.over else OUT_OF_TIME
-    return _result(pursuit, verdict, note, how)
+        note = note if session.over else OUT_OF_TIME
+    return _result(session, verdict, note, how)
 
 
-def _pursue(problem: Problem, how: How, stop_at_witness: bool) -> Pursuit:
+def _pursue(problem: Problem, how: How, stop_at_witness: bool) -> Session:
     """Pursue until the search ends, the budget is spent, or the question is answered."""
     deadline = deadline_of(how.time_limit)
-    pursuit = Pursuit(problem, how.method, how.stack, how.watch, stop_at_witness, deadline)
-    pursuit.advance(deadline)
-    return pursuit
+    session = Session(problem, how.method, how.stack, how.watch, stop_at_witness, deadline)
+    session.advance(deadline)
+    return session
 
 
 def deadline_of(time_limit: float | None) -> float | None:
@@ -140,8 +140,8 @@ def deadline_of(time_limit: float | None) -> float | None:
     return clock.now() + seconds
 
 
-def _result(pursuit: Pursuit, status: Status | Verdict, note: str, how: How) -> Result:
-    progress = pursuit.progress
+def _result(session: Session, status: Status | Verdict, note: str, how: How) -> Result:
+    progress = session.progress
     problem, chain = progress.problem, progress.chain
     lower, seconds = min(progress.lower, progress.upper), progress.seconds
     holds = None
@@ -165,7 +165,7 @@ def _result(pursuit: Pursuit, status: Status | Verdict, note: str, how: How) -> 
         programs=chain.programs,
         seconds=seconds,
         note=note,
-        interrupted=pursuit.interrupted,
+        interrupted=session.interrupted,
         solved_by={k: v for k, v in chain.solved_by.items() if v},
         fallbacks={k: v for k, v in chain.fallbacks.items() if v},
         certificate=evidence,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from layercert.certificate.forms import FAST, bound_neurons, bound_rows
-from layercert.compiling import njit
+from layercert.compiled.compiling import njit
 
 #: Steps in the search for weights.
 STEPS = 100

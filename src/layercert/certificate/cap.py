@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from layercert.arrays import TINY
-from layercert.compiling import njit
+from layercert.compiled.compiling import njit
 
 #: Sums may be reordered (their error bound holds for any order), which lets them use vector instructions.
 FAST = {"reassoc", "contract", "nsz"}

@@ -26,7 +26,7 @@ from layercert.certificate.setting import Setting
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
-from layercert.threads import one_thread
+from layercert.system.threads import one_thread
 
 #: More rounds of tightening than this are not useful; a file that asks for them is refused.
 MOST_ROUNDS = 8

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Matrix, Vector
 from layercert.errors import InputError
-from layercert.files import DAMAGE
+from layercert.system.files import DAMAGE
 
 VERSION = 1
 #: `layer` of a node that splits nothing and goes on with other parameters.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from layercert.arrays import TINY, Matrix, Vector, gamma
-from layercert.compiling import njit
+from layercert.compiled.compiling import njit
 from layercert.network import Network
 
 #: Sums may be reordered (their error bound holds for any order), which lets them use vector instructions.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from layercert import clock, shipped
+from layercert import shipped
 from layercert.cli.files import check_folder, part, remove_parts
 from layercert.errors import LayerCertError, OptionError
 from layercert.io import load
@@ -18,6 +18,7 @@ from layercert.run import deadline_of
 from layercert.spec.growth import measure_spec
 from layercert.spec.read import load_spec
 from layercert.spec.verify import Answer, SpecResult, verify_spec
+from layercert.system import clock
 
 #: Options that belong to input points; a property file says all this itself.
 _ABOUT_INPUTS = ("input", "index", "norm", "label", "domain", "radius")

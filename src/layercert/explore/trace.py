@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from layercert import clock
 from layercert.arrays import Vector
-from layercert.attack import attack
+from layercert.attack.attack import attack
 from layercert.geometry import Polyhedron
 from layercert.methods import method_named
 from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
 from layercert.search.events import Bound, Event, Improve, Prune, Queue, Visit
 from layercert.search.task import Task
+from layercert.system import clock
 
 #: Points along each side of the squares in which a first witness is looked for.
 COARSE = 41

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Matrix
 from layercert.errors import InputError
-from layercert.files import DAMAGE
+from layercert.system.files import DAMAGE
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from layercert.errors import ModelError
-from layercert.files import DAMAGE
 from layercert.network import FACTS, SPARSE_PARTS, Network
+from layercert.system.files import DAMAGE
 
 _KEY = re.compile(r"([Wb])(0|[1-9][0-9]*)")
 _PART = re.compile(rf"(W(?:0|[1-9][0-9]*))_({'|'.join(SPARSE_PARTS)})")

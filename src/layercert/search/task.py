@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from layercert.arrays import Indices, Vector
-from layercert.attack import attack
+from layercert.attack.attack import attack
 from layercert.geometry import Cell, Cells, Polyhedron
 from layercert.geometry.rowspace import row_space
 from layercert.problem import Clause, Problem

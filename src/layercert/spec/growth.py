@@ -16,20 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from layercert import clock
 from layercert.arrays import Vector
 from layercert.errors import SpecError
 from layercert.methods import choose, method_named
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
-from layercert.pursuit import EXACT
 from layercert.result import Result, Status, Verdict
 from layercert.run import How, closest, deadline_of, decide
+from layercert.session import EXACT
 from layercert.spec.cases import Case, Interval, Spec
 from layercert.spec.counterexample import holds_exactly
 from layercert.spec.problems import check_fit, clause_of
 from layercert.spec.rounding import float_above, float_below
+from layercert.system import clock
 
 #: With fewer bits than this for the half widths, the box would no longer be the property's.
 FEWEST_BITS = 8

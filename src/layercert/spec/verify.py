@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from layercert import clock
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
+from layercert.certify import Unproved, prove
 from layercert.methods import choose, method_named
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.proof import Unproved, prove
-from layercert.pursuit import Pursuit
 from layercert.run import deadline_of
+from layercert.session import Session
 from layercert.spec.cases import Case, Spec
 from layercert.spec.counterexample import Counterexample, Grid, realise
 from layercert.spec.falsify import falsify
 from layercert.spec.problems import check_fit, problem_of
-from layercert.threads import one_thread
+from layercert.system import clock
+from layercert.system.threads import one_thread
 
 #: Seconds of the first slice of a case, when there are several.
 SLICE = 0.2
@@ -155,21 +155,21 @@ class _Hunt:
         self.programs = 0
         self.interrupted = False
         self.shrunk = False
-        self._pursuit: Pursuit | None = None
+        self._session: Session | None = None
 
     def advance(self, until: float | None) -> None:
         while self.answer is None:
-            if self._pursuit is None:
+            if self._session is None:
                 problem = problem_of(self.case, self.network, SHRINK if self.shrunk else 0.0)
                 if not self.shrunk and self._quickly(problem):
                     return
                 self.method = self.method or choose(problem)
-                self._pursuit = Pursuit(problem, self.method, self.stack, None, True, self.deadline)
-            if not self._pursuit.advance(until):
+                self._session = Session(problem, self.method, self.stack, None, True, self.deadline)
+            if not self._session.advance(until):
                 return
-            pursuit, self._pursuit = self._pursuit, None  # a finished search holds much memory
-            self.programs += pursuit.progress.chain.programs
-            self._judge(pursuit)
+            session, self._session = self._session, None  # a finished search holds much memory
+            self.programs += session.progress.chain.programs
+            self._judge(session)
 
     def _quickly(self, problem: Problem) -> bool:
         """Is there a counterexample that needs no search?"""
@@ -181,10 +181,10 @@ class _Hunt:
             self.found = None
         return self.answer is not None
 
-    def _judge(self, pursuit: Pursuit) -> None:
-        progress = pursuit.progress
+    def _judge(self, session: Session) -> None:
+        progress = session.progress
         problem = progress.problem
-        if pursuit.interrupted:
+        if session.interrupted:
             self.answer, self.note, self.interrupted = Answer.UNKNOWN, "interrupted", True
         elif progress.witness is not None and progress.upper <= problem.radius:
             self.found = realise(self.case, problem, progress.witness, Grid(self.case))
@@ -201,7 +201,7 @@ class _Hunt:
         elif progress.unsettled is not None and not self.shrunk:
             self.shrunk = True  # unsafe up to rounding: points that are so beyond doubt decide
         else:
-            self.answer, self.note = Answer.UNKNOWN, pursuit.note or "the search ended without an answer"
+            self.answer, self.note = Answer.UNKNOWN, session.note or "the search ended without an answer"
 
 
 def _doubts(found: Counterexample) -> str:

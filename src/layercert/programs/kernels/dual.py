@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
-from layercert.programs.kernels.dense import axpy, clear, dot
-from layercert.programs.kernels.jit import inner
+from layercert.compiled.dense import axpy, clear, dot
+from layercert.compiled.jit import inner
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25

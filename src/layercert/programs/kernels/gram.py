@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
-from layercert.programs.kernels.dense import axpy, backward, copy, dot, forward
-from layercert.programs.kernels.jit import inner, njit
+from layercert.compiled.dense import axpy, backward, copy, dot, forward
+from layercert.compiled.jit import inner, njit
 from layercert.programs.kernels.scaled import FAILED, FAR, NO_ROW, OPTIMAL, ZERO
 from layercert.programs.kernels.units import in_own_units, in_units
 

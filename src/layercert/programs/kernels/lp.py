@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
-from layercert.programs.kernels.dense import axpy, copy, dot, invert, largest, replace_column, two_dots
-from layercert.programs.kernels.jit import inner, njit
+from layercert.compiled.dense import axpy, copy, dot, invert, largest, replace_column, two_dots
+from layercert.compiled.jit import inner, njit
 
 #: From this share of the coordinates on, what they do to the rows is computed anew instead of one by one.
 MANY = 0.15

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
-from layercert.programs.kernels.dense import backward, cholesky, copy, dot, forward, largest
+from layercert.compiled.dense import backward, cholesky, copy, dot, forward, largest
+from layercert.compiled.jit import inner
 from layercert.programs.kernels.dual import (
     Dual,
     Smooth,
@@ -17,7 +18,6 @@ from layercert.programs.kernels.dual import (
     power,
     proves_cutoff,
 )
-from layercert.programs.kernels.jit import inner
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
 
 #: Violated rows that may get a multiplier in one step.

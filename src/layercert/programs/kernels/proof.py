@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
+from layercert.compiled.dense import axpy, dot, largest, total
+from layercert.compiled.jit import inner, inner_sums, known_to_kernels, njit
 from layercert.norms import Box, Norm
-from layercert.programs.kernels.dense import axpy, dot, largest, total
-from layercert.programs.kernels.jit import inner, inner_sums, known_to_kernels, njit
 
 known_to_kernels(gamma)
 

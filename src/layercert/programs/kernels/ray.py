@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
-from layercert.programs.kernels.dense import axpy, dot, largest
-from layercert.programs.kernels.jit import inner, inner_sums
+from layercert.compiled.dense import axpy, dot, largest
+from layercert.compiled.jit import inner, inner_sums
 from layercert.programs.kernels.lp import Basis, Lp, Work
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.programs.kernels.dense import backward, cholesky, dot, forward, largest
+from layercert.compiled.dense import backward, cholesky, dot, forward, largest
+from layercert.compiled.jit import inner
 from layercert.programs.kernels.dual import Dual, Smooth, Work, choose_free, gram, length_of, power
-from layercert.programs.kernels.jit import inner
 
 #: Relative gap between the point's value and F at which a program is solved.
 GAP = 1e-11

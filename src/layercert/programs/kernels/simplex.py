@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
-from layercert.programs.kernels.dense import axpy, border, copy, dot, remove, replace_column, replace_row
-from layercert.programs.kernels.jit import inner, njit
+from layercert.compiled.dense import axpy, border, copy, dot, remove, replace_column, replace_row
+from layercert.compiled.jit import inner, njit
 from layercert.programs.kernels.lp import (
     Basis,
     Lp,

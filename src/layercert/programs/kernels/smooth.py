@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
-from layercert.programs.kernels.dense import copy
+from layercert.compiled.dense import copy
+from layercert.compiled.jit import njit
 from layercert.programs.kernels.dual import SHARE, Dual, Smooth, Work, power
-from layercert.programs.kernels.jit import njit
 from layercert.programs.kernels.newton import climb
 from layercert.programs.kernels.scaled import FAILED, FAR, NO_ROW, OPTIMAL
 from layercert.programs.kernels.settle import settle

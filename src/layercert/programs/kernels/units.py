@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector, gamma
-from layercert.programs.kernels.jit import inner, known_to_kernels, njit
+from layercert.compiled.jit import inner, known_to_kernels, njit
 from layercert.programs.kernels.scaled import OPTIMAL, TINY
 
 known_to_kernels(gamma)

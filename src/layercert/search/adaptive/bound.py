@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.programs.kernels.dense import clear, copy, copy_rows
-from layercert.programs.kernels.jit import njit_sums
+from layercert.compiled.dense import clear, copy, copy_rows
+from layercert.compiled.jit import njit_sums
 from layercert.search.adaptive.halfspace import distance
 from layercert.search.adaptive.hull import OFF, ON, UNSTABLE, fold, lines, triangles
 from layercert.search.adaptive.layers import tighten

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.programs.kernels.dense import copy, copy_rows
-from layercert.programs.kernels.jit import njit_sums
+from layercert.compiled.dense import copy, copy_rows
+from layercert.compiled.jit import njit_sums
 from layercert.search.adaptive.bound import deepen, ease, optimise
 from layercert.search.adaptive.hull import relaxation
 from layercert.search.adaptive.model import ALPHA, COEF, HI, LO, PHASE, POINT

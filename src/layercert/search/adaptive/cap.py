@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.programs.kernels.jit import inner_sums
+from layercert.compiled.jit import inner_sums
 from layercert.search.adaptive.fall import fall, room_of
 
 #: Evaluations of the concave function; more bring nothing measurable.

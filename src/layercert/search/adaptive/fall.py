@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.programs.kernels.jit import inner_sums
+from layercert.compiled.jit import inner_sums
 
 #: Steps towards the best split.
 SPLITS = 3

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.attack_kernel import nearest_step
-from layercert.programs.kernels.dense import clear
-from layercert.programs.kernels.jit import njit_sums
+from layercert.attack.kernel import nearest_step
+from layercert.compiled.dense import clear
+from layercert.compiled.jit import njit_sums
 
 
 @njit_sums

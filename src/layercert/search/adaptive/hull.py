@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Vector
-from layercert.programs.kernels.jit import njit_sums
+from layercert.compiled.jit import njit_sums
 from layercert.search.adaptive.model import COEF, HI, LO, PHASE
 
 OFF, ON, UNSTABLE = 0, 1, 2

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import TINY, Indices, Matrix, Vector
-from layercert.programs.kernels.jit import njit_sums
+from layercert.compiled.jit import njit_sums
 from layercert.search.adaptive.cap import lowest, minimiser
 from layercert.search.adaptive.halfspace import dual_norm
 from layercert.search.adaptive.hull import OFF, UNSTABLE, lines

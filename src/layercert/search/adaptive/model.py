@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import TINY, Indices, Matrix, Vector, gamma
-from layercert.attack_kernel import Packed
+from layercert.attack.kernel import Packed
 from layercert.problem import Problem
 
 #: Rows of a node's state matrix; its columns are the neurons of all layers. PHASE is +1, -1 or 0 (free), LO and HI

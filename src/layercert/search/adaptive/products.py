@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.programs.kernels.jit import njit_sums
+from layercert.compiled.jit import njit_sums
 
 
 @njit_sums

@@ -129,7 +129,7 @@ class Ball:
 
     def _seek(self, step: Vector, clause: int) -> Iterator[Event]:
         """A short attack from a node's nearest point."""
-        from layercert.attack_kernel import seek
+        from layercert.attack.kernel import seek
 
         m, x = self.model, self.task.problem.x
         distance, w = seek(

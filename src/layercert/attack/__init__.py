@@ -1,0 +1,1 @@
+"""Witnesses: points of another class, found by attacks, settled in exact arithmetic."""

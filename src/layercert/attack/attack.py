@@ -1,0 +1,261 @@
+"""Witnesses: a fast attack for upper bounds, and settling a point that is unsafe only up to rounding.
+
+The attack linearises the network, steps onto the boundary of the current linear piece until the point is unsafe, then
+slides along the boundary towards x until that stalls. Nothing here is trusted: the caller runs every point through the
+network again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from layercert.arrays import Matrix, Vector, gamma
+from layercert.network import Network
+from layercert.problem import Clause, Problem
+
+#: The most a settled point may be moved, relative to its distance from x.
+SETTLE = 1e-6
+#: Halvings of the segment between x and a landmark.
+BISECTIONS = 40
+#: How far inside the range of a model that clips its input a second attack starts, relative to the range.
+INWARD = 1e-6
+
+Found: TypeAlias = tuple[Vector, float, Clause]  # the offset from x, its length, the clause
+
+
+def attack(problem: Problem, U: float = math.inf, effort: int = 4, seed: int = 0) -> Found | None:
+    """An unsafe point nearer than U: its offset from x, its distance, its clause; None when none was found.
+
+    `effort` is the number of random restarts; every clause is tried from x first.
+    """
+    if not problem.clauses or not U > 0:
+        return None
+    at = problem.violated(problem.x)
+    if at is not None:
+        return np.zeros_like(problem.x), 0.0, at
+    best: Found | None = None
+    for start in _starts(problem):
+        found = _attack(start, U, effort, seed)
+        if found is not None:
+            step = start.x + found[0] - problem.x
+            if (distance := problem.norm.value(step)) < U:
+                best, U = (step, distance, found[2]), distance
+    return best or _from_afar(problem, U)
+
+
+def _starts(problem: Problem) -> list[Problem]:
+    """The problem, and where the model clips its own input, the same from two points inside that range.
+
+    Beyond the range the gradient is zero and nothing is nearer: a point may as well be clipped. On its ends (the
+    black pixels of an image) the gradient is zero on one side, so the second point is a little inside.
+    """
+    if problem.network.input_range is None:
+        return [problem]
+    low, high = problem.network.input_range
+    x = problem.x
+    ends = (np.minimum(low, x), np.maximum(high, x))
+    if problem.domain is not None:
+        ends = (np.maximum(ends[0], problem.domain[0]), np.minimum(ends[1], problem.domain[1]))
+    inward = INWARD * (high - low if math.isfinite(high - low) else 1.0 + abs(low))
+    inside = np.clip(np.clip(x, low + inward, high - inward), *ends)
+    return [replace(problem, domain=ends), replace(problem, domain=ends, x=inside)]
+
+
+def _attack(problem: Problem, U: float, effort: int, seed: int) -> Found | None:
+    from layercert.attack.kernel import Packed, run
+    from layercert.attack.sparse import attack_large
+
+    if problem.network.is_sparse:
+        return attack_large(problem, float(U))
+    net = Packed.of(problem)
+    distance, w, clause = run(
+        net.W0, net.Wh, net.b, net.noff, net.woff, net.R, net.c, net.first,
+        problem.x, net.lo, net.hi, net.boxed, problem.norm.p, float(U), 60, effort, seed,
+    )  # fmt: skip
+    if clause < 0:
+        return None
+    return w, float(distance), problem.clauses[clause]
+
+
+def _from_afar(problem: Problem, U: float) -> Found | None:
+    """Where the gradient at x and around it leads nowhere (a saturated class): from landmarks back towards x.
+
+    Zero, the ends and the middle of the domain; on the segment to x the last unsafe point is sought by bisection, and
+    from there the attack slides along the boundary.
+    """
+    x, norm = problem.x, problem.norm
+    marks = [np.zeros_like(x)]
+    if problem.domain is not None and np.isfinite(problem.domain).all():
+        low, high = problem.domain
+        marks += [low, high, low + 0.5 * (high - low)]
+    best: Found | None = None
+    for mark in marks:
+        y = problem.into_domain(mark)
+        length = norm.value(y - x)
+        share = min(1.0, 0.999 * U / length) if length > 0 else 0.0
+        at = problem.violated(x + share * (y - x)) if share > 0 else None
+        if at is None:
+            continue
+        safe, clause = 0.0, at
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (safe + share)
+            at = problem.violated(x + middle * (y - x))
+            safe, share, clause = (middle, share, clause) if at is None else (safe, middle, at)
+        step = share * (y - x)
+        best = _shorter(problem, (step, norm.value(step), clause))
+        U = best[1]
+    return best
+
+
+def _shorter(problem: Problem, found: Found) -> Found:
+    """Slide from a witness towards x along the boundary."""
+    from layercert.attack.kernel import Packed, seek
+
+    if problem.network.is_sparse:
+        return found
+    net, (step, U, clause) = Packed.of(problem), found
+    at = next(i for i, each in enumerate(problem.clauses) if each is clause)
+    distance, w = seek(
+        net.W0, net.Wh, net.b, net.noff, net.woff, net.R, net.c, net.first,
+        problem.x, net.lo, net.hi, net.boxed, problem.norm.p, at, step, 60, U,
+    )  # fmt: skip
+    return (w, float(distance), clause) if distance < U else found
+
+
+def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
+    """A point of the domain that is unsafe for certain, next to x + w, which is unsafe up to rounding.
+
+    Newton steps in the current linear piece aim at a margin above the rounding error of the forward pass, for the worst
+    row of the clause at a time; a corner of the unsafe set needs several pieces at once. Where the margin only touches
+    zero, a tie is the best there is: the first that holds in exact arithmetic. None when nothing within 1e-6 works.
+    """
+    network, norm = problem.network, problem.norm
+    origin = problem.into_domain(problem.x + w)
+    length = norm.value(w)
+    limit = SETTLE * length
+    if _strict(network, clause, origin):
+        return origin
+    ties = [origin] if _margin(network, clause, origin) <= 0 else []
+    for push in (0.0, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
+        v = origin
+        for _ in range(8):
+            v = _newton(problem, clause, v, push * length)
+            if norm.value(v - origin) > limit:
+                break
+            if _strict(network, clause, v):
+                return v
+        if _margin(network, clause, v) <= 0:
+            ties.append(v)
+    corner = _descend(problem, clause, origin, limit)
+    if corner is not None:
+        return corner
+    for stretch in (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 9e-7):  # straight on, away from x
+        v = problem.into_domain(problem.x + w * (1.0 + stretch))
+        if _strict(network, clause, v):
+            return v
+        if _margin(network, clause, v) <= 0:
+            ties.append(v)
+    if not network.fits_dense:
+        return None  # what follows needs dense layers and exact arithmetic on all of them
+    for push in (0.0, 1e-12, 1e-10, 1e-8):  # along the kinks that pass through the point, for a plateau of ties
+        ties.append(_slide(problem, clause, origin, push * length))
+    near = (v for v in ties if norm.value(v - origin) <= limit)
+    return next((v for v in near if problem.is_unsafe(v)), None)
+
+
+def _margin(network: Network, clause: Clause, v: Vector) -> float:
+    return float(clause.margins(network(v)).max())
+
+
+def _needed(network: Network, clause: Clause, v: Vector) -> Vector:
+    """By how much each row must be below zero to be so whatever the rounding."""
+    f = network(v)
+    size = np.abs(clause.C)
+    return size @ network.forward_error(v) * 1.01 + gamma(len(f) + 4) * (size @ np.abs(f) + np.abs(clause.d))
+
+
+def _strict(network: Network, clause: Clause, v: Vector) -> bool:
+    return bool((clause.margins(network(v)) < -_needed(network, clause, v)).all())
+
+
+def _descend(problem: Problem, clause: Clause, origin: Vector, limit: float) -> Vector | None:
+    """A strictly unsafe point next to a corner of the unsafe set, where no single linear piece shows the way in.
+
+    The gradients met so far form a bundle; minus the shortest vector of their convex hull lowers them all at once.
+    """
+    network = problem.network
+    for length in (1e-5 * limit, 1e-3 * limit, 1e-1 * limit, 0.9 * limit):
+        bundle: list[Vector] = []
+        v = origin
+        for _ in range(8):
+            f = clause.margins(network(v)) + 2.0 * _needed(network, clause, v)
+            F, _ = network.linear_piece(network.pattern(v))
+            bundle.append(clause.C[int(f.argmax())] @ F)
+            down = _shortest(np.array(bundle))
+            size = problem.norm.value(down)
+            if size == 0.0:
+                break
+            v = problem.into_domain(origin - (length / size) * down)
+            if _strict(network, clause, v):
+                return v
+    return None
+
+
+def _slide(problem: Problem, clause: Clause, v: Vector, push: float) -> Vector:
+    """Move v so that its worst row falls while every neuron that is zero there stays zero (least squares)."""
+    network, norm = problem.network, problem.norm
+    G, z = np.eye(network.inputs), v
+    kinks = []
+    for W, b in zip(network.weights[:-1], network.biases[:-1], strict=True):
+        G, z = W @ G, W @ z + b
+        kinks.append(G[np.abs(z) <= 1e-7 * norm.value(v - problem.x) * norm.dual(G)])
+        on = z > 0
+        G, z = G * on[:, None], z * on
+    excess = clause.margins(network(v)) + 2.0 * _needed(network, clause, v)
+    row = int(excess.argmax())
+    g = clause.C[row] @ network.weights[-1] @ G
+    A = np.vstack([g[None], *kinks])
+    target = np.zeros(len(A))
+    target[0] = -(max(float(excess[row]), 0.0) + push * float(norm.dual(g)))
+    inside = np.ones(len(v), np.bool_) if problem.domain is None else (v > problem.domain[0]) & (v < problem.domain[1])
+    step = np.zeros_like(v)
+    if inside.any():
+        step[inside] = np.linalg.lstsq(A[:, inside], target, rcond=1e-12)[0]
+    return problem.into_domain(v + step)
+
+
+def _shortest(G: Matrix) -> Vector:
+    """The shortest vector of the convex hull of the rows, each scaled to length one: min ||G^T mu||, sum mu = 1."""
+    from scipy.optimize import nnls
+
+    size = np.linalg.norm(G, axis=1)
+    if not (size > 0).all():
+        return np.zeros(G.shape[1])
+    unit = G / size[:, None]
+    heavy = 1e3  # the weight of sum mu = 1 against the length; only the direction matters
+    mu, _ = nnls(np.vstack([unit.T, np.full(len(G), heavy)]), np.append(np.zeros(G.shape[1]), heavy))
+    return np.asarray(mu @ unit)
+
+
+def _newton(problem: Problem, clause: Clause, v: Vector, push: float) -> Vector:
+    """Move v onto the plane where its worst row has twice the needed margin (on this piece), and `push` beyond."""
+    from layercert.norms import Box
+
+    network, norm = problem.network, problem.norm
+    needed = 2.0 * _needed(network, clause, v)
+    excess = clause.margins(network(v)) + needed
+    row = int(excess.argmax())
+    F, _ = network.linear_piece(network.pattern(v))
+    g = clause.C[row] @ F
+    s = max(float(excess[row]), 0.0) + push * float(norm.dual(g))
+    if s <= 0:
+        return v
+    box = None if problem.domain is None else Box(problem.domain[0] - v, problem.domain[1] - v)
+    length, step = norm.halfspace(g, s, box)
+    if not math.isfinite(length):
+        return v
+    return problem.into_domain(v + step)

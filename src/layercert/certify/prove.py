@@ -1,0 +1,100 @@
+"""Certificates made. Any method's answer is certified in the same way: once the radius r is known, "nothing unsafe
+within r" is proved from scratch by the adaptive search, whose tree is small and whose leaves are plain multipliers
+(neurons.py). A geometric search would have to list every region it visited and every face it closed.
+
+For networks with few inputs and l_inf a box tree is tried first (boxes.py): a cut of the input takes a few bytes,
+a node of the adaptive search a slope for every neuron.
+"""
+
+from __future__ import annotations
+
+import math
+
+from layercert.arrays import Vector
+from layercert.bounds.magnitude import out_of_range
+from layercert.certificate.claim import BoxTree, Certificate, Tree
+from layercert.certificate.setting import Setting
+from layercert.certify.boxes import Unclosed, box_tree
+from layercert.certify.neurons import TreeBuilder, TreeRecorder, Unproved
+from layercert.problem import Problem
+from layercert.programs.stacks import make_chain
+from layercert.search.adaptive import adaptive
+from layercert.search.input_split import suits
+from layercert.search.task import Task
+from layercert.system import clock
+
+#: The certified radius is this much (relative) below the bound that the search proved.
+MARGIN = 1e-6
+#: A box tree with more nodes than this is given up, next to a witness sooner.
+MOST_BOXES, MOST_BESIDE_WITNESS = 20_000_000, 100_000
+
+
+def prove(
+    problem: Problem,
+    lower: float,
+    witness: Vector | None,
+    upper: float,
+    deadline: float | None = None,
+    by_boxes: bool | None = None,
+) -> Certificate:
+    """A certificate that no unsafe point is within lower*(1 - 1e-6) of x; Unproved if that fails.
+
+    by_boxes: whether to try a box tree first; None leaves it to the number of inputs.
+    """
+    if not problem.network.fits_dense:
+        raise Unproved("the network's sparse layers are too large to be made dense, which certificates need")
+    radius = min(lower * (1.0 - MARGIN), problem.reach)
+    reason = out_of_range(problem, radius)
+    if reason:
+        raise Unproved(reason)
+    trees: list[Tree | BoxTree] = []
+    if by_boxes is None:
+        by_boxes = suits(problem.network)
+    if by_boxes and math.isinf(problem.norm.p) and radius > 0:
+        # without a witness nothing says that the margin is needed, and a whole domain should be covered to its ends
+        full = min(lower, problem.reach) if witness is None else radius
+        trees = _box_trees(problem, full, deadline, witness)
+        radius = full if trees else radius
+    if not trees:
+        trees = _neuron_trees(problem, radius, deadline)
+    return Certificate(
+        network=problem.network.sha256,
+        x=problem.x,
+        p=problem.norm.p,
+        domain=problem.domain,
+        label=problem.label,
+        clauses=tuple((c.C, c.d, c.target) for c in problem.clauses),
+        radius=radius,
+        witness=witness,
+        upper=upper,
+        trees=tuple(trees),
+    )
+
+
+def _box_trees(problem: Problem, radius: float, deadline: float | None, witness: Vector | None) -> list[Tree | BoxTree]:
+    """Box trees for all clauses; none when next to a witness they grow too large (then neurons are split)."""
+    setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
+    # up to a radius that was asked for there is room for bounds; up to a witness boxes must shrink to nothing
+    most = MOST_BOXES if witness is None else MOST_BESIDE_WITNESS
+    try:
+        return [box_tree(setting, clause.C, clause.d, deadline, most) for clause in problem.clauses]
+    except Unclosed as error:
+        if deadline is not None and clock.now() > deadline:
+            raise Unproved(str(error)) from None
+        return []
+
+
+def _neuron_trees(problem: Problem, radius: float, deadline: float | None) -> list[Tree | BoxTree]:
+    """The adaptive search's trees, one for each clause."""
+    setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
+    task = Task(problem, make_chain("default", problem.norm), radius * (1.0 + 0.5 * MARGIN))
+    recorder = TreeRecorder()
+    if radius > 0:
+        for _ in adaptive(task, recorder=recorder):
+            if deadline is not None and clock.now() > deadline:
+                raise Unproved("the time limit was reached before the proof was complete")
+    trees: list[Tree | BoxTree] = []
+    for clause in problem.clauses:
+        builder = TreeBuilder(task, setting, recorder, clause, deadline)
+        trees.append(builder.tree() if radius > 0 else builder.trivial())
+    return trees

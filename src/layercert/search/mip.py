@@ -1,0 +1,221 @@
+"""The textbook big-M mixed-integer model in HiGHS (l1 and l_inf), an independent cross-check and baseline.
+
+One model a clause, all sharing U: neurons that CROWN proves stable are affine, every other one gets a binary. Its bound
+is HiGHS's word, within HiGHS's tolerances: unlike every other method it is not re-proved here, so `lower` is taken a
+little below what the solver claims and the result says whose word it is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from layercert.arrays import Vector
+from layercert.bounds.linear import Relaxation, relax
+from layercert.errors import OptionError
+from layercert.geometry import Cells
+from layercert.problem import Clause, Problem
+from layercert.search.events import Bound, Event, Improve
+from layercert.search.task import Task
+from layercert.system import clock
+
+#: What HiGHS's feasibility and optimality tolerances may be worth, relative to the distance.
+TRUST = 2e-7
+#: The ball is a little larger than U: a witness at U itself must stay feasible, and what is proved must reach U.
+MARGIN = 1e-6
+
+
+def mip(task: Task) -> Iterator[Event]:
+    """Solve one model a clause; bounds and points come when a model ends."""
+    problem = task.problem
+    if problem.norm.p not in (1.0, math.inf):
+        raise OptionError(
+            f"method 'mip' knows linear norms only, l1 and linf, got {problem.norm.name}; "
+            "use 'adaptive' or any layercert method for this norm"
+        )
+    if math.isinf(task.U):
+        task.note = "big-M needs a bounded ball, and no attack found a witness; give a radius or a domain"
+        yield Bound(0.0)
+        return
+    task.note = "the lower bound is the word of HiGHS, within its tolerances; it is not re-proved"
+    lowest = math.inf
+    for number, clause in enumerate(problem.clauses):
+        left = math.inf if task.deadline is None else task.deadline - clock.now()
+        if left <= 0:
+            yield Bound(0.0)
+            return
+        bound, step, interrupted = _solve(task, clause, left)
+        if step is not None:
+            distance = problem.norm.value(step)
+            if distance < task.U:
+                task.U = distance
+                yield Improve(step, distance, clause)
+        lowest = min(lowest, bound)
+        if number + 1 == len(problem.clauses):
+            yield Bound(max(0.0, lowest * (1.0 - TRUST)))
+        if interrupted:
+            raise KeyboardInterrupt
+
+
+def _solve(task: Task, clause: Clause, seconds: float) -> tuple[float, Vector | None, bool]:
+    """HiGHS's lower bound for one clause (the ball's radius when it finds nothing inside), its point, and Ctrl-C."""
+    import highspy
+
+    network = task.problem.network
+    U = task.U * (1.0 + MARGIN)
+    model = big_m_model(task.cells, clause, U)
+    h = highspy.Highs()
+    h.setOptionValue("output_flag", False)
+    h.setOptionValue("threads", 1)
+    h.setOptionValue("small_matrix_value", 1e-12)
+    h.setOptionValue("mip_feasibility_tolerance", 1e-9)
+    h.setOptionValue("primal_feasibility_tolerance", 1e-9)
+    h.setOptionValue("dual_feasibility_tolerance", 1e-9)
+    h.setOptionValue("mip_rel_gap", 1e-8)
+    h.setOptionValue("mip_abs_gap", 1e-10)
+    if math.isfinite(seconds):
+        h.setOptionValue("time_limit", max(seconds, 0.01))
+    h.passModel(model.build(highspy))
+    interrupted = _run(h)
+    status, stopped = h.getModelStatus(), (highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kInterrupt)
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return U, None, interrupted
+    info = h.getInfo()
+    step: Vector | None = None
+    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        step = np.asarray(h.getSolution().col_value[: network.inputs], dtype=np.float64)
+    bound = 0.0  # an unknown status proves nothing
+    if model.has_binaries and (status == highspy.HighsModelStatus.kOptimal or status in stopped):
+        bound = float(info.mip_dual_bound)
+    elif status == highspy.HighsModelStatus.kOptimal:
+        bound = float(info.objective_function_value)
+    return min(max(0.0, bound), U), step, interrupted  # the model says nothing beyond its ball
+
+
+def big_m_model(cells: Cells, clause: Clause, U: float) -> Model:
+    """The textbook model of one clause inside the ball of radius U, with CROWN's bounds as big-M."""
+    network = cells.network
+    relaxation = relax(cells.root, U)
+    model = Model(cells.problem, U)
+    post = model.inputs()
+    for i in range(network.L):
+        assert relaxation is not None
+        post = model.relu_layer(post, network.weights[i], network.biases[i], relaxation, i)
+    model.unsafe(post, clause)
+    return model
+
+
+def _run(h: Any) -> bool:
+    """Run HiGHS in a thread, so that Ctrl-C is heard at once; True when it came."""
+    h.HandleUserInterrupt = True
+    h.startSolve()
+    interrupted = False
+    while True:
+        try:
+            while h.is_solver_running():  # not Thread.join: interrupted, it takes a running thread for a finished one
+                time.sleep(0.002)
+            return interrupted
+        except KeyboardInterrupt:
+            interrupted = True
+            h.cancelSolve()
+
+
+@dataclass
+class Model:
+    """Columns and rows of one model; columns 0..n-1 are the offset w."""
+
+    problem: Problem
+    U: float
+    cost: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    binary: list[bool] = field(default_factory=list)
+    rows: list[tuple[list[int], list[float], float, float]] = field(default_factory=list)
+
+    @property
+    def has_binaries(self) -> bool:
+        return any(self.binary)
+
+    def column(self, low: float, high: float, cost: float = 0.0, binary: bool = False) -> int:
+        self.low.append(low)
+        self.high.append(high)
+        self.cost.append(cost)
+        self.binary.append(binary)
+        return len(self.low) - 1
+
+    def row(self, index: list[int], value: list[float], low: float, high: float) -> None:
+        self.rows.append((index, value, low, high))
+
+    def inputs(self) -> list[int]:
+        """w within the ball and the box, and its norm as the objective."""
+        n, box, U = self.problem.network.inputs, self.problem.box, self.U
+        lo = np.full(n, -U) if box is None else np.maximum(box.lo, -U)
+        hi = np.full(n, U) if box is None else np.minimum(box.hi, U)
+        w = [self.column(float(a), float(b)) for a, b in zip(lo, hi, strict=True)]
+        inf = math.inf
+        if math.isinf(self.problem.norm.p):
+            t = self.column(0.0, U, cost=1.0)
+            for i in w:
+                self.row([i, t], [1.0, -1.0], -inf, 0.0)
+                self.row([i, t], [1.0, 1.0], 0.0, inf)
+        else:
+            sizes = [self.column(0.0, U, cost=1.0) for _ in w]
+            for i, t in zip(w, sizes, strict=True):
+                self.row([i, t], [1.0, -1.0], -inf, 0.0)
+                self.row([i, t], [1.0, 1.0], 0.0, inf)
+        return w
+
+    def relu_layer(self, below: list[int], W: Vector, b: Vector, relaxation: Relaxation, layer: int) -> list[int]:
+        """a = relu(W v + b): a >= z, a <= z - lo*(1 - on), a <= hi*on with on binary where the sign is open."""
+        bounds = relaxation.layers[layer]
+        shift = W @ self.problem.x if layer == 0 else np.zeros(len(b))
+        inf = math.inf
+        out: list[int] = []
+        for j in range(len(b)):
+            lo, hi, z0 = float(bounds.lo[j]), float(bounds.hi[j]), float(b[j] + shift[j])
+            live = np.flatnonzero(W[j])
+            index, value = [below[i] for i in live], [-float(W[j, i]) for i in live]
+            if hi <= 0:
+                out.append(self.column(0.0, 0.0))
+                continue
+            a = self.column(0.0, hi)
+            out.append(a)
+            if lo >= 0:
+                self.row([*index, a], [*value, 1.0], z0, z0)
+                continue
+            on = self.column(0.0, 1.0, binary=True)
+            self.row([*index, a], [*value, 1.0], z0, inf)
+            self.row([*index, a, on], [*value, 1.0, -lo], -inf, z0 - lo)
+            self.row([a, on], [1.0, -hi], -inf, 0.0)
+        return out
+
+    def unsafe(self, last: list[int], clause: Clause) -> None:
+        network = self.problem.network
+        CW, rhs = clause.C @ network.weights[-1], clause.d - clause.C @ network.biases[-1]
+        if network.L == 0:
+            rhs = rhs - CW @ self.problem.x
+        for row, d in zip(CW, rhs, strict=True):
+            self.row(last, [float(v) for v in row], -math.inf, float(d))
+
+    def build(self, highspy: Any) -> Any:
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(self.low), len(self.rows)
+        lp.col_cost_, lp.col_lower_, lp.col_upper_ = (
+            np.array(self.cost),
+            np.array(self.low),
+            np.array(self.high),
+        )
+        lp.row_lower_ = np.array([r[2] for r in self.rows])
+        lp.row_upper_ = np.array([r[3] for r in self.rows])
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum([len(r[0]) for r in self.rows])]).astype(np.int32)
+        lp.a_matrix_.index_ = np.array([i for r in self.rows for i in r[0]], dtype=np.int32)
+        lp.a_matrix_.value_ = np.array([v for r in self.rows for v in r[1]])
+        kinds = highspy.HighsVarType
+        lp.integrality_ = [kinds.kInteger if b else kinds.kContinuous for b in self.binary]
+        return lp

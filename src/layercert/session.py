@@ -1,0 +1,184 @@
+"""One search driven from outside: budgets, pauses, verified witnesses. `measure`, `verify` and properties use it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from layercert.arrays import Vector
+from layercert.attack.attack import attack, settle
+from layercert.bounds.magnitude import out_of_range
+from layercert.methods import method_named
+from layercert.problem import Clause, Problem
+from layercert.programs.chain import SolverChain
+from layercert.programs.stacks import make_chain
+from layercert.search.events import Bound, Event, Improve
+from layercert.search.task import Task
+from layercert.system import clock
+from layercert.system.threads import one_thread
+
+#: Upper and lower bound this close (relative) count as the exact answer.
+EXACT = 1e-6
+#: Distances below this many times the size of x are rounding noise in x itself.
+NOISE = 1e-12
+#: The search looks this much (relative) beyond the radius, so that "nothing within the radius" is proved at the radius.
+MARGIN = 1e-9
+
+Watch = Callable[["Progress", Event | None], None]
+
+
+@dataclass
+class Progress:
+    """The state of a run, as seen from outside while it runs."""
+
+    problem: Problem
+    method: str
+    chain: SolverChain
+    lower: float = 0.0
+    upper: float = math.inf
+    witness: Vector | None = None
+    clause: Clause | None = None
+    unsettled: Vector | None = None  # the last point that was unsafe up to rounding only
+    started: float = field(default_factory=clock.now)
+
+    @property
+    def seconds(self) -> float:
+        return clock.now() - self.started
+
+    def closed(self) -> bool:
+        """Upper and lower bound agree."""
+        if math.isinf(self.upper):
+            return False
+        noise = NOISE * max(1.0, self.problem.norm.value(self.problem.x))
+        return self.upper - self.lower <= max(EXACT * self.upper, noise)
+
+    def offer(self, step: Vector, clause: Clause) -> None:
+        """Take a point as the new witness if the network itself says that it is unsafe."""
+        v = settle(self.problem, step, clause)
+        if v is None:
+            self.unsettled = step
+            return
+        distance = self.problem.distance(v)
+        if distance < self.upper and self.problem.is_unsafe(v):
+            self.witness, self.clause, self.upper = v, self.problem.nearest_clause(v), distance
+
+
+class Session:
+    """A search that can be paused and taken up again.
+
+    `deadline` (on our clock) is the end of the whole session, for solvers that cannot be interrupted from outside;
+    with `stop_at_witness` any unsafe point within the radius ends it, without it only the nearest one does.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: str = "adaptive",
+        stack: str = "default",
+        watch: Watch | None = None,
+        stop_at_witness: bool = False,
+        deadline: float | None = None,
+    ) -> None:
+        self.method = method_named(method)
+        self.progress = Progress(problem, self.method.name, make_chain(stack, problem.norm))
+        self.watch, self.stop_at_witness, self.deadline = watch, stop_at_witness, deadline
+        self.note = ""
+        self.interrupted = False
+        self.over = False
+        self._task: Task | None = None
+        self._events: Iterator[Event] | None = None
+
+    def advance(self, until: float | None = None) -> bool:
+        """Go on until the session is over (True), or the clock passes `until` (False)."""
+        with one_thread():
+            try:
+                self._advance(until)
+            except KeyboardInterrupt:
+                self.note, self.interrupted, self.over = "interrupted", True, True
+        return self.over
+
+    def _advance(self, until: float | None) -> None:
+        if self._events is None and not self.over:
+            self._start()
+        while not self.over:
+            event = next(self._events, None) if self._events is not None else None
+            if event is None:
+                self._finish()
+            else:
+                self._book(event)
+                if not self.over and until is not None and clock.now() > until:
+                    return
+
+    def _start(self) -> None:
+        progress, problem = self.progress, self.progress.problem
+        self.note = _answer_at_sight(progress)
+        if self.note:
+            self.over = True
+            return
+        if math.isinf(problem.radius) or self.stop_at_witness:
+            found = attack(problem, problem.radius)
+            if found is not None:
+                progress.offer(found[0], found[2])
+        if self.stop_at_witness and progress.upper <= problem.radius:
+            self.over = True
+            return
+        # Looking a little beyond the radius, and never beyond a witness we hold
+        self._task = Task(problem, progress.chain, min(problem.radius * (1.0 + MARGIN), progress.upper))
+        self.note = out_of_range(problem, self._task.cutoff)
+        if self.note:
+            self.over = True
+            return
+        self._task.deadline, self._task.any_witness = self.deadline, self.stop_at_witness
+        self._events = self.method.search(self._task)
+
+    def _book(self, event: Event) -> None:
+        progress, radius = self.progress, self.progress.problem.radius
+        if isinstance(event, Bound):
+            progress.lower = max(progress.lower, event.lower)
+        elif isinstance(event, Improve):
+            progress.offer(event.step, event.clause)
+        if self.watch is not None:
+            self.watch(progress, event)
+        self.over = (self.stop_at_witness and progress.upper <= radius) or progress.lower >= radius
+
+    def _finish(self) -> None:
+        """The search has said all it can."""
+        assert self._task is not None
+        self.over = True
+        progress, chain = self.progress, self._task.chain
+        _settle_on_its_piece(progress)
+        if chain.undecided and not progress.closed() and progress.lower < progress.problem.radius:
+            self.note = f"{chain.undecided} distance programs could not be decided by any solver"
+        else:
+            self.note = self._task.note
+
+
+def _settle_on_its_piece(progress: Progress) -> None:
+    """Where the nearest point could not be settled, try the nearest one of its own linear piece."""
+    if progress.unsettled is None or progress.closed() or not progress.problem.network.fits_dense:
+        return
+    length = progress.problem.norm.value(progress.unsettled)
+    task = Task(progress.problem, progress.chain, length * (1.0 + EXACT))
+    for event in task.decision(task.cells.full(task.cells.coordinates(progress.unsettled)), progress.problem.clauses):
+        if isinstance(event, Improve):
+            progress.offer(event.step, event.clause)
+
+
+def _answer_at_sight(progress: Progress) -> str:
+    """Cases that need no search: x itself is unsafe, or the output does not depend on the input."""
+    problem = progress.problem
+    if problem.is_unsafe(problem.x):
+        progress.lower = progress.upper = 0.0
+        progress.witness, progress.clause = problem.x.copy(), problem.nearest_clause(problem.x)
+        if problem.label is None:
+            return "the input itself is unsafe"
+        f = problem.network(problem.x)
+        best = int(f.argmax())
+        if f[best] > f[problem.label]:
+            return f"the input is already classified as {best}, not as {problem.label}"
+        return f"the input lies on the decision boundary: a tie of {problem.label} and {progress.clause.target}"
+    if not problem.depends_on_input():
+        progress.lower = math.inf
+        return "the output does not depend on the input"
+    return ""

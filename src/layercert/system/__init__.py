@@ -1,0 +1,1 @@
+"""What the machine gives: the clock of time limits, BLAS threads, files written whole."""

@@ -1,0 +1,188 @@
+"""Workers that crash, hang or eat memory; runs that are killed at any moment; two processes on one run."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from helpers.batches import LAYERCERT, PATIENT, comparable, plan
+from layercert.batch import LocalProcesses, RunError, open_store, run_batch
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("work", "reason"),
+    [
+        ("exits", "the worker crashed: exit code 7"),
+        ("segfaults", "the worker crashed: killed by SIGSEGV; Fatal Python error: Segmentation fault"),
+        ("raises", "OptionError: the radius must be >= 0, got -1"),
+        ("swallows_memory", "memory limit exceeded: "),
+        ("asks_for_too_much", "out of memory: "),
+        ("hangs", "did not stop at its time limit of 0.2 s"),
+    ],
+)
+def test_a_job_that_fails_is_recorded_and_the_others_go_on(tmp_path: Path, work: str, reason: str) -> None:
+    memory = 600 * 2**20 if "memory" in work or "much" in work else None
+    crew = LocalProcesses(jobs=1, memory=memory, work=f"helpers.batches:{work}", grace=1.0)
+    limit = 0.2 if work == "hangs" else 30.0
+    tally = run_batch(plan(4, time_limit=limit), tmp_path, crew)
+    assert tally.counts == {"exact": 3, "failed": 1}
+    with closing(open_store(tmp_path)) as store:
+        rows = list(store.rows())
+        assert [row["status"] for row in rows] == ["exact", "exact", "failed", "exact"]
+        assert rows[2]["note"].startswith(reason)
+        assert (rows[2]["lower"], rows[2]["upper"]) == (0.0, float("inf"))  # nothing is claimed
+
+
+def test_failed_jobs_are_kept_until_asked_to_be_repeated(tmp_path: Path) -> None:
+    run_batch(plan(4), tmp_path, LocalProcesses(work="helpers.batches:exits"))
+    assert run_batch(plan(4), tmp_path, LocalProcesses()).counts["failed"] == 1
+    assert run_batch(plan(4), tmp_path, LocalProcesses(), retry_failed=True).counts == {"exact": 4}
+
+
+def test_workers_that_cannot_start_are_an_error_not_a_failed_job(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"a worker process cannot start: .*no_such_function"):
+        run_batch(plan(2), tmp_path, LocalProcesses(work="helpers.batches:no_such_function"))
+    with closing(open_store(tmp_path)) as store:
+        assert store.done() == {}
+
+
+def test_numerical_libraries_have_one_thread(tmp_path: Path) -> None:
+    run_batch(plan(1), tmp_path, LocalProcesses(work="helpers.batches:tells_threads"))
+    with closing(open_store(tmp_path)) as store:
+        threads, variable = next(iter(store.rows()))["note"].split()
+    assert variable == "1"
+    assert int(threads) <= 2  # the worker and the one that watches for its parent
+
+
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    """Also in the middle of a job: nothing keeps computing for a parent that was killed."""
+    script = "from helpers import batches; from layercert.batch import *; from pathlib import Path; import sys; " + (
+        f"run_batch(batches.plan(4), Path({str(tmp_path / 'run')!r}), LocalProcesses(jobs=1, work='helpers.batches:hangs'))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], cwd=TESTS)
+    workers: list[int] = []
+    deadline = time.monotonic() + 60
+    while not workers and time.monotonic() < deadline:
+        time.sleep(0.1)
+        workers = _children(parent.pid)
+    while _recorded(tmp_path / "run") < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    parent.kill()
+    parent.wait()
+    while _alive(workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert workers and not _alive(workers)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_and_continued(tmp_path: Path) -> None:
+    """kill -9, again and again; each time the file is sound, and in the end nothing is missing, double or different.
+
+    However slow the disk and fast the work: after each start a few jobs are allowed, and the others wait.
+    """
+    options = [
+        "batch", "mnist17_l1_2x10", "--data", "digits", "--index", "0:40", "--domain", "0", "1",
+        "--method", "layercert-both",
+    ]  # fmt: skip
+    whole, broken, allowed = tmp_path / "whole", tmp_path / "broken", tmp_path / "allowed"
+    subprocess.run([*LAYERCERT, *options, "--out", str(whole)], check=True, stdout=subprocess.DEVNULL)
+    with closing(open_store(whole)) as store:
+        reference = comparable(store)
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    done: list[int] = [0]
+    environment = {**os.environ, "LAYERCERT_TEST_ALLOWED": str(allowed)}
+    for kill in range(8):
+        # twice in the first moments, when the file is being made; then somewhere in the work
+        wanted = 0 if kill < 2 else done[-1] + rng.randint(1, 3)
+        allowed.write_text(str(wanted + rng.randint(0, 2)))
+        process = subprocess.Popen(
+            [*PATIENT, *options, "--out", str(broken)], stdout=subprocess.DEVNULL, cwd=TESTS, env=environment
+        )
+        while _recorded(broken) < wanted and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0.0, 1.5) if kill < 2 else rng.uniform(0.0, 0.03))
+        assert process.poll() is None, f"it ended before it was killed, seed {seed}"
+        process.kill()
+        process.wait()
+        if (broken / "run.sqlite").exists():
+            with closing(sqlite3.connect(broken / "run.sqlite")) as db:
+                assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",), f"seed {seed}"
+        done.append(_recorded(broken))
+        assert done[-1] >= max(wanted, done[-2]), f"results were lost: {done}, seed {seed}"
+        if done[-1]:
+            with closing(open_store(broken)) as store:
+                assert set(comparable(store)) <= set(reference), f"seed {seed}"
+    assert 6 <= done[-1] < len(reference)
+    subprocess.run([*LAYERCERT, *options, "--out", str(broken)], check=True, stdout=subprocess.DEVNULL)
+    with closing(open_store(broken)) as store:
+        assert comparable(store) == reference, f"seed {seed}"
+
+
+def test_two_processes_on_one_run(tmp_path: Path) -> None:
+    """The second one is told who holds the run, and leaves it alone."""
+    command = [
+        *LAYERCERT, "batch", "mnist17_l1_2x10", "--data", "digits", "--index", "0:8",
+        "--domain", "0", "1", "--out", str(tmp_path / "run"),
+    ]  # fmt: skip
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    ended = [(process.communicate(timeout=100), process.returncode) for process in both]
+    codes = sorted(code for _, code in ended)
+    assert codes in ([0, 2], [0, 0]), ended  # [0, 0]: the first had finished before the second began
+    if codes == [0, 2]:
+        (_, message), _ = next(e for e in ended if e[1] == 2)
+        assert "is in use by process" in message and "choose another --out" in message
+    with closing(open_store(tmp_path / "run")) as store:
+        assert len(store.done()) == 8 and len(store.sessions()) == 1
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
+    command = [  # half a second a job: the signal comes in the middle, never after the end
+        *LAYERCERT, "batch", "mnist17_plain_2x50", "--data", "digits", "--norm", "linf", "--norm", "l2", "--norm", "l1",
+        "--method", "geocert", "--time-limit", "0.5", "--out", str(tmp_path / "run"),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 300  # a cold start compiles kernels
+    while _recorded(tmp_path / "run") < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 3 and "interrupted; the same command goes on where it stopped" in err
+    assert 3 <= _recorded(tmp_path / "run") < 300
+
+
+def _recorded(run: Path) -> int:
+    try:
+        with closing(open_store(run)) as store:
+            return len(store.done())
+    except (RunError, sqlite3.OperationalError):
+        return 0
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _alive(pids: list[int]) -> bool:
+    """Running, and not merely waiting to be reaped."""
+    for pid in pids:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,321 @@
+"""The paper's experiments: what is run, what is counted, which claims hold, what the page shows."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layercert import shipped
+from layercert.batch import Job, Outcome, Plan
+from layercert.cli import BAD, OK, OPEN, main
+from layercert.errors import InputError, MissingPackageError, OptionError
+from layercert.experiments import Settings, example, reproduce, runs, train, work
+from layercert.experiments.averages import average_tables, averages
+from layercert.experiments.claims import (
+    FAILED,
+    HELD,
+    UNTESTED,
+    ablation_claims,
+    adaptive_claim,
+    faster,
+    fewer,
+    l2_claims,
+    large_claims,
+    profile_claims,
+    table1_claims,
+)
+from layercert.experiments.figures import hard_inputs
+from layercert.experiments.networks import find_networks
+from layercert.experiments.runs import Pool, Row
+from layercert.experiments.setup import PAPER_METHODS, SIZES, chosen
+from layercert.experiments.tables import Cell, Table
+from layercert.io import load
+from layercert.io.datasets import load_dataset
+from layercert.network import Network
+
+LIMIT = 10.0
+
+
+def row(method: str, programs: int, seconds: float, net: str = "2x10", i: str = "a", solved: bool = True) -> Row:
+    status = "exact" if solved else "undecided"
+    return Row(net, method, i, i, solved, status, 0.1, 0.1, programs, seconds, "", Path("none.json"))
+
+
+def pool(*rows: Row, kind: str = "linf") -> Pool:
+    return Pool(kind, "l1", "default", rows, {"time_limit": LIMIT, "radius": 0.3, "norms": ["linf"]}, (), "", 0, ())
+
+
+#: Programs and seconds as the paper describes them: each claim holds.
+AS_IN_THE_PAPER = {
+    "geocert": (100, 5.0), "geocert-lip": (60, 4.0), "layercert-basic": (50, 3.0), "layercert-ia": (40, 2.0),
+    "layercert-crown": (30, 1.5), "layercert-both": (20, 1.0), "adaptive": (1, 0.1),
+}  # fmt: skip
+
+
+def paper_pool(**changes: tuple[int, float]) -> Pool:
+    values = {**AS_IN_THE_PAPER, **{k.replace("_", "-"): v for k, v in changes.items()}}
+    return pool(*(row(m, *v, net=net) for net in ("2x10", "3x20") for m, v in values.items()))
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """In place of worker processes, which take seconds to start."""
+
+    jobs: int = 1
+    memory: int | None = None
+    work: str = ""
+
+    def describe(self) -> str:
+        return "this process"
+
+    def run(self, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        do = getattr(work, self.work.partition(":")[2])
+        for job in jobs:
+            yield do(plan.models[job.model].network, plan.data.X[job.input], plan.label(job.input), job, plan.options)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "LocalProcesses", InProcess)
+    monkeypatch.setattr(work, "LocalProcesses", InProcess)
+
+
+# what is compared with what
+
+
+def test_unfinished_inputs_count_with_the_limit() -> None:
+    p = pool(row("geocert", 10, 2.0), row("geocert", 90, 10.3, i="b", solved=False))
+    a = averages(p, ("geocert",))["2x10", "geocert"]
+    assert (a.inputs, a.open, a.programs, a.seconds) == (2, 1, 50.0, (2.0 + LIMIT) / 2)
+
+
+def test_best_of_the_papers_methods_is_marked_and_ours_where_faster_still() -> None:
+    programs, seconds = average_tables(paper_pool(), "t", (*PAPER_METHODS, "adaptive"))
+    assert [c.best for c in programs.rows[0]] == [False] * 6 + [True, False]  # adaptive's count is no merit
+    assert [c.best for c in seconds.rows[0]] == [False] * 6 + [True, True]
+    assert programs.header[-1] == "adaptive +"
+
+
+def test_programs_are_compared_on_inputs_that_both_finished() -> None:
+    stopped_early = [row("geocert", 3, 10.0, i="b", solved=False), row("layercert-both", 50, 1.0, i="b")]
+    p = pool(row("geocert", 10, 1.0), row("layercert-both", 5, 1.0), *stopped_early)
+    assert fewer(p, "2x10", "layercert-both", ["geocert"]).holds
+    assert fewer(pool(*stopped_early), "2x10", "layercert-both", ["geocert"]).holds is None
+
+
+def test_two_methods_at_the_limit_are_no_comparison() -> None:
+    p = pool(row("geocert", 9, 10.1, solved=False), row("layercert-basic", 5, 10.2, solved=False))
+    assert faster(p, "2x10", ["layercert-basic"], ["geocert"]).holds is None
+
+
+def test_claims_hold_on_numbers_as_in_the_paper() -> None:
+    assert {c.verdict for c in table1_claims(paper_pool())} == {HELD}
+    assert {c.verdict for c in l2_claims(paper_pool())} == {HELD}
+    assert {c.verdict for c in profile_claims(paper_pool())} == {HELD}
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "words"),
+    [
+        (0, {"layercert_ia": (19, 2.0)}, "not on 2x10 (20 programs, layercert-ia 19)"),
+        (1, {"geocert": (49, 5.0)}, "50 programs, geocert 49"),
+        (2, {"geocert": (100, 2.0)}, "layercert-basic 3.000 s, geocert 2.000 s"),
+        (3, {"layercert_basic": (50, 0.5)}, "layercert-both 1.000 s, layercert-basic 0.500 s"),
+        (4, {"geocert_lip": (100, 4.0)}, "100 programs, geocert 100"),
+        (5, {"geocert_lip": (60, 2.5)}, "layercert-basic 3.000 s, geocert-lip 2.500 s"),
+    ],
+)
+def test_a_claim_that_fails_says_where(number: int, change: dict[str, Any], words: str) -> None:
+    claim = table1_claims(paper_pool(**change))[number]
+    assert claim.verdict == FAILED and "holds on 0 of 2 networks" in claim.measured and words in claim.measured
+
+
+@pytest.mark.parametrize(("late", "share", "verdict"), [(55, "10.0%", HELD), (80, "60.0%", FAILED)])
+def test_ablation_measures_the_part_of_the_gain(late: int, share: str, verdict: str) -> None:
+    p = pool(row("geocert", 100, 1), row("layercert-basic", 50, 1), row("layercert-basic-late", late, 1))
+    claim = ablation_claims(p)[1]
+    assert claim.verdict == verdict and f": {share} of the gain" in claim.measured
+
+
+def test_ablation_without_gain_is_no_test() -> None:
+    p = pool(row("geocert", 50, 1), row("layercert-basic", 50, 1), row("layercert-basic-late", 50, 1))
+    assert ablation_claims(p)[1].verdict == UNTESTED
+
+
+def test_adaptive_must_answer_everything() -> None:
+    open_question = row("layercert-both", 20, 10.0, solved=False)
+    claim = adaptive_claim(pool(open_question, row("adaptive", 1, 0.1)))
+    assert claim.verdict == HELD and "1 of the 1 that none of the paper's methods finished" in claim.measured
+    assert adaptive_claim(pool(row("adaptive", 1, 10.0, solved=False))).verdict == FAILED
+
+
+def test_hard_inputs_are_those_neither_method_finished() -> None:
+    methods = ("geocert-lip", "layercert-both")
+    p = pool(*(row(m, 1, 1.0, i=i, solved=i == "easy") for m in methods for i in ("easy", "hard")), kind="large")
+    assert hard_inputs(p, "2x10") == ["hard"]
+    assert large_claims(p)[0].verdict == HELD  # equal lower bounds
+
+
+def test_tables_in_three_formats(tmp_path: Path) -> None:
+    rows = ((Cell("2x10"), Cell("1.5", best=True), Cell("9.0", open=3)),)
+    Table("t", "Caption", ("network", "a", "b"), rows).write(tmp_path)
+    assert "| 2x10 | **1.5** | 9.0 †3 |" in (tmp_path / "t.md").read_text()
+    assert '<td class="best">1.5</td><td class="open">9.0<sup>†3</sup></td>' in (tmp_path / "t.html").read_text()
+    with open(tmp_path / "t.csv", newline="") as file:
+        assert list(csv.reader(file)) == [
+            ["network", "a", "a time-outs", "b", "b time-outs"],
+            ["2x10", "1.5", "0", "9.0", "3"],
+        ]
+
+
+# networks
+
+
+def test_shipped_networks_are_some_of_the_twelve(tmp_path: Path) -> None:
+    found = find_networks(SIZES, "l1", Settings(tmp_path), load_dataset(shipped.path("digits")))
+    assert [m.name for m in found.models] == [f"mnist17_l1_{s}" for s in ("2x10", "2x20", "2x50", "3x20", "3x50")]
+    assert "3x10, 4x10, 4x20, 4x30, 5x10, 5x20, 5x30 are not shipped" in found.remarks[0]
+
+
+def test_a_collapsed_network_is_left_out_with_a_remark(tmp_path: Path) -> None:
+    constant = Network.from_arrays([np.zeros((2, 784))], [[1.0, 0.0]])
+    constant.save(tmp_path / "mnist17_l1_2x10.npz")
+    settings = Settings(tmp_path, nets=tmp_path, sizes=("2x10",))
+    found = find_networks(SIZES, "l1", settings, load_dataset(shipped.path("digits")))
+    assert not found.models and "right on 50% of the shipped digits" in found.remarks[0]
+
+
+def test_training_is_that_of_the_script() -> None:
+    pytest.importorskip("torch", reason="training needs torch")
+    spec = importlib.util.spec_from_file_location("train_nets", Path(__file__).parents[2] / "scripts" / "train_nets.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    sys.modules["train_nets"] = script  # dataclasses look their module up
+    spec.loader.exec_module(script)
+    rng = np.random.default_rng(0)
+    X, y = rng.random((40, 6), dtype=np.float32), rng.integers(0, 2, 40)
+    theirs = script.train(script.Samples(X, y, np.arange(40)), [5, 5, 2], script.L1_WEIGHT["l1"], 3, 2)
+    ours = train.fit(X, y, [5, 5, 2], train.L1_WEIGHT["l1"], 3, 2)
+    for left, right in zip(ours, theirs, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
+    assert (train.BATCH, train.LEARNING_RATE, train.L1_WEIGHT) == (script.BATCH, script.LEARNING_RATE, script.L1_WEIGHT)
+
+
+def test_training_without_torch_or_data_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as patch, pytest.raises(MissingPackageError, match=r"--mnist.*layercert\[torch\]"):
+        patch.setitem(sys.modules, "torch", None)
+        train.train_network(tmp_path, "2x10", "l1")
+    pytest.importorskip("torch", reason="training needs torch")
+    with pytest.raises(InputError, match="no train-images-idx3-ubyte"):
+        train.train_network(tmp_path, "2x10", "l1")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"inputs": 0}, "from 1 to 100"),
+        ({"time_limit": 0.0}, "above 0 seconds"),
+        ({"stack": "gurobi"}, "unknown solver stack"),
+        ({"family": "l2"}, "unknown family"),
+        ({"sizes": ("2x11",)}, "unknown network '2x11'; did you mean '2x1"),
+        ({"nets": Path(), "mnist": Path()}, "give one of them"),
+    ],
+)
+def test_settings_are_checked(wrong: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=words.replace("(", r"\(")):
+        Settings(tmp_path, **wrong)
+
+
+def test_unknown_experiment() -> None:
+    with pytest.raises(OptionError, match="did you mean 'table1'"):
+        chosen("table-1")
+
+
+# Appendix A
+
+
+def test_example_of_appendix_a() -> None:
+    geo, layer = found = example.orders()
+    assert {c.verdict for c in example.example_claims(found)} == {HELD}
+    # three quadrants are cut in two by the second layer's neuron, that of x is not
+    assert len(geo.nodes(2)) == len(layer.nodes(2)) == 7 and len(layer.nodes(1)) == 4
+    # from x = (-1, -1.25) the axes are at 1 and 1.25, the origin at their hypotenuse
+    assert [s.distance for s in layer.edges(1)] == pytest.approx([1.0, 1.25, np.hypot(1.0, 1.25)])
+
+
+# the command
+
+
+def test_the_command_runs_resumes_and_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With worker processes; two networks, one input."""
+    args = ["reproduce", "ablation", "--out", str(tmp_path), "--inputs", "1", "--time-limit", "20", "--sizes",
+            "2x10,3x20", "--quiet"]  # fmt: skip
+    assert main(args) == OK
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/*/run.sqlite")}
+    assert len(before) == 3
+    assert main(args) == OK
+    assert {p: p.stat().st_mtime_ns for p in before} == before  # nothing is computed twice
+    page = (tmp_path / "index.html").read_text()
+    assert "accounts for only a small part of the gain" in page and "http" not in page.replace("http://www.w3.org", "")
+    report = (tmp_path / "report.md").read_text()
+    assert "2 of the 12 networks (2x10, 3x20; family l1) x 1 input x 3 methods = 6 questions" in report
+    assert "| 2x10 |" in report and "layercert reproduce" not in capsys.readouterr().err
+    for kind in ("html", "md", "csv"):
+        assert (tmp_path / "tables" / f"ablation-seconds.{kind}").exists()
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_tiny_version_of_everything(tmp_path: Path) -> None:
+    """One input on two networks for the tables; a small network stands in for a large one."""
+    nets = tmp_path / "nets"
+    nets.mkdir()
+    for size in ("2x10", "2x20"):
+        shutil.copy(shipped.path(f"mnist17_l1_{size}"), nets)
+    shutil.copy(shipped.path("mnist17_plain_3x20"), nets / "mnist17_plain_8x20.npz")
+    said: list[str] = []
+    settings = Settings(tmp_path / "out", 2.0, 1, nets=nets, sizes=("2x10", "2x20", "8x20"))
+    page, _ = reproduce("all", settings, said.append)
+    figures = {p.name for p in (tmp_path / "out" / "figures").iterdir()}
+    assert {f"{n}.{k}" for n in ("profiles", "example", "large-8x20") for k in ("svg", "png")} == figures
+    with open(tmp_path / "out" / "tables" / "claims.csv", newline="") as file:
+        claims = list(csv.DictReader(file))
+    assert len(claims) == 7 + 4 + 2 + 1 + 2 + 4
+    assert all(c["verdict"] == HELD for c in claims if c["where"].startswith(("ours", "appendix A")))
+    text = page.read_text()
+    for key in ("table1", "table-l2", "ablation", "profiles", "large", "example"):
+        assert f'<h2 id="{key}">' in text
+    trace = json.loads((tmp_path / "out/runs/large-plain/layercert-both/traces/0.json").read_text())
+    lower = [point[1] for point in trace]
+    assert lower == sorted(lower) and len(lower) > 1
+
+
+@pytest.mark.usefixtures("in_process")
+def test_another_stack_is_compared_with_ours(tmp_path: Path) -> None:
+    settings = {"time_limit": 20.0, "inputs": 1, "sizes": ("2x10",)}
+    reproduce("ablation", Settings(tmp_path, **settings), lambda text: None)  # type: ignore[arg-type]
+    reproduce("ablation", Settings(tmp_path, stack="library", **settings), lambda text: None)  # type: ignore[arg-type]
+    report = (tmp_path / "report.md").read_text()
+    assert "## Solvers: ours against the stack 'library' (linf)" in report
+    assert "| geocert | 1 of 1 |" in report
+
+
+def test_large_networks_are_not_shipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "large", "--out", str(tmp_path), "--quiet"]) == BAD
+    assert "8x20, 6x30, 5x50, 5x60 are not shipped; give a folder of networks with --nets" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_question_without_an_answer_shows_in_the_exit_code(tmp_path: Path) -> None:
+    args = ["reproduce", "profiles", "--family", "plain", "--sizes", "3x50", "--inputs", "1", "--time-limit", "0.3"]
+    assert main([*args, "--out", str(tmp_path), "--quiet"]) == OPEN
+    assert load(shipped.path("mnist17_plain_3x50")).neurons == 150

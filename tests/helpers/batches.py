@@ -1,0 +1,130 @@
+"""Small batches for the tests: a network with known distances, and work functions that fail on purpose."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layercert.arrays import Vector
+from layercert.batch import Job, Model, Options, Outcome, Plan
+from layercert.batch.work import solve
+from layercert.io.datasets import Dataset
+from layercert.network import Network
+
+#: The command line as a process of its own.
+LAYERCERT = [sys.executable, "-c", "import sys; from layercert.cli import main; sys.exit(main())"]
+#: The same with work that waits: job n is done once the number in the file `LAYERCERT_TEST_ALLOWED` is above n.
+PATIENT = [
+    sys.executable,
+    "-c",
+    "import functools, sys, layercert.cli.batch as b; from layercert.cli import main; "
+    "b.LocalProcesses = functools.partial(b.LocalProcesses, work='helpers.batches:when_allowed'); sys.exit(main())",
+]
+#: Columns that two runs of one plan must share, bit for bit; times, processes and dates may differ.
+SAME = (
+    "job",
+    "model_sha256",
+    "input_sha256",
+    "norm",
+    "method",
+    "status",
+    "lower",
+    "upper",
+    "label",
+    "target",
+    "programs",
+)
+
+
+def line_network() -> Network:
+    """Logits (1 - t, t) with t = relu(x_1): they cross at x_1 = 0.5; x_2 is ignored."""
+    return Network.from_arrays([[[1.0, 0.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
+
+
+def points(count: int) -> Dataset:
+    """x_1 = 0.5 + k/100 for k = 1, 2, ..: class 1, at distance k/100 in every norm."""
+    X = np.array([[0.5 + k / 100, 0.0] for k in range(1, count + 1)])
+    return Dataset(X, np.ones(count, dtype=np.intp), np.arange(count), tuple(map(str, range(count))), None, "points")
+
+
+def plan(count: int = 6, **options: Any) -> Plan:
+    return Plan((Model("line", line_network()),), points(count), Options(**options))
+
+
+def comparable(store: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row[k] for k in SAME) for row in store.rows()]
+
+
+# Work that goes wrong on input 2 and is right everywhere else.
+
+
+def exits(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    if job.input == 2:
+        os._exit(7)
+    return solve(network, x, label, job, options)
+
+
+def segfaults(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    if job.input == 2:
+        ctypes.string_at(0)
+    return solve(network, x, label, job, options)
+
+
+def raises(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    options = replace(options, radius=-1.0) if job.input == 2 else options
+    return solve(network, x, label, job, options)
+
+
+def swallows_memory(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    """A little more every moment, so that the watchdog sees it before the hard limit."""
+    hoard = []
+    while job.input == 2:
+        hoard.append(np.ones(2_000_000))
+        time.sleep(0.02)
+    return solve(network, x, label, job, options)
+
+
+def asks_for_too_much(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    """All at once: the hard limit refuses before the machine suffers."""
+    try:
+        if job.input == 2:
+            np.ones(2_000_000_000)
+    except MemoryError:
+        return Outcome.failed(job.id, "out of memory: refused")
+    return solve(network, x, label, job, options)
+
+
+def hangs(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    if job.input == 2:
+        time.sleep(600)
+    return solve(network, x, label, job, options)
+
+
+def tells_threads(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    """The number of threads of the process after a large product, as the note."""
+    a = np.ones((600, 600))
+    (a @ a).sum()
+    with open("/proc/self/status") as status:
+        threads = next(line.split()[1] for line in status if line.startswith("Threads"))
+    return Outcome(job.id, "exact", note=f"{threads} {os.environ['OMP_NUM_THREADS']}")
+
+
+def slow_and_counted(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    """Leaves a mark for each time a job is begun, in the folder named by the environment."""
+    with open(Path(os.environ["LAYERCERT_TEST_MARKS"]) / str(job.id), "a") as mark:
+        mark.write("x")
+    time.sleep(0.15)
+    return solve(network, x, label, job, options)
+
+
+def when_allowed(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    while int(Path(os.environ["LAYERCERT_TEST_ALLOWED"]).read_text() or 0) <= job.id:
+        time.sleep(0.002)
+    return solve(network, x, label, job, options)

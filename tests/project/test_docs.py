@@ -1,0 +1,69 @@
+"""The documentation builds without warnings, and nothing in it is fetched from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: What a browser would load by itself: scripts, style sheets, pictures, fonts.
+LOADED = re.compile(r"""<(?:script|img|iframe|source)[^>]+src=["']?(https?:)?//|<link[^>]+href=["']?(https?:)?//""")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs", reason="the documentation needs mkdocs: pip install 'layercert[docs]'")
+    pytest.importorskip("mkdocstrings", reason="the documentation needs mkdocstrings: pip install 'layercert[docs]'")
+    out = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert "WARNING" not in built.stderr
+    return out
+
+
+def test_every_page_can_be_read_offline(site: Path) -> None:
+    pages = list(site.glob("**/*.html"))
+    assert {"index.html", "guide.html", "which-method.html", "api.html", "reproduction.html"} <= {p.name for p in pages}
+    for page in pages:
+        assert not LOADED.search(page.read_text(encoding="utf-8")), page.name
+    for sheet in site.glob("**/*.css"):
+        assert not re.search(r"url\(['\"]?https?:", sheet.read_text(encoding="utf-8")), sheet.name
+
+
+def test_the_reference_documents_what_the_package_offers(site: Path) -> None:
+    import layercert
+
+    text = (site / "api.html").read_text(encoding="utf-8")
+    for name in layercert.__all__:
+        assert re.search(rf'id="[\w.]*\b{name}"', text), name
+
+
+def test_the_first_lines_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Pasted into Python as they stand, and what their comments promise comes out."""
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert code is not None
+    names: dict[str, object] = {}
+    exec(code[1], names)
+    out = capsys.readouterr().out
+    promised = re.search(r"print\(r\) +# (.*), \.\.\.", code[1])
+    assert promised is not None and out.startswith(promised[1])
+    assert "Proved for the network" in out and str(names["v"]).startswith("robust")
+
+
+def test_the_reproduction_says_what_was_run() -> None:
+    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    for words in ("## Claims", "machine: ", "versions: ", "layercert reproduce table1", "minutes"):
+        assert words in text
+    for name in re.findall(r"\]\((figures/[^)]+)\)", text):
+        assert (ROOT / "docs" / name).is_file(), name

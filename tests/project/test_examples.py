@@ -1,0 +1,71 @@
+"""The examples run as a reader would run them, and say what they promise; so does the demo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, folder: Path) -> str:
+    """An example in an empty folder, with this Python's scripts first on the path."""
+    command = (
+        ["bash", str(EXAMPLES / name)]
+        if name.endswith(".sh")
+        else [sys.executable, str(EXAMPLES / name), str(folder / "run")]
+    )
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_pytorch_in_ten_lines(tmp_path: Path, torch: ModuleType) -> None:
+    out = run("pytorch_ten_lines.py", tmp_path)
+    assert out.startswith("exact: ")
+    code = [
+        line for line in (EXAMPLES / "pytorch_ten_lines.py").read_text().split('"""')[2].splitlines() if line.strip()
+    ]
+    assert len(code) <= 10
+
+
+def test_onnx_from_the_command_line(tmp_path: Path) -> None:
+    out = run("onnx_command_line.sh", tmp_path)
+    assert out.count("exact") == 3 and "robust" in out
+
+
+def test_a_batch_with_a_report(tmp_path: Path) -> None:
+    out = run("batch_with_report.py", tmp_path)
+    assert "48 of 48 done" in out
+    assert (tmp_path / "run" / "report" / "index.html").stat().st_size > 50_000
+
+
+@pytest.mark.slow
+def test_a_dask_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    assert "8 of 8 done: {'exact': 8}" in run("dask_cluster.py", tmp_path)
+
+
+@pytest.mark.slow
+def test_the_demo_ends_in_a_report_with_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    old = tmp_path / "demo" / "run" / "run.sqlite"
+    old.parent.mkdir(parents=True)
+    old.write_text("left by an earlier demo with other options: a demo starts afresh")
+    done = subprocess.run(
+        [sys.executable, "-m", "layercert.cli", "demo", "--inputs", "2", "--out", str(tmp_path / "demo")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert done.stdout.count("exact") >= 4 and "Report with pictures" in done.stdout
+    page = (tmp_path / "demo" / "index.html").read_text()
+    assert "data:image/gif;base64" in page and "The search in pictures" in page
+    for name in ("appendix-a.gif", "plane.png", "report.md", "run/run.sqlite"):
+        assert (tmp_path / "demo" / name).exists()

@@ -1,0 +1,465 @@
+"""The adaptive search against brute force: radii, soundness of every bound, degenerate networks."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.brute import brute_force, exact_values
+from layercert.arrays import Matrix, Vector
+from layercert.network import Network
+from layercert.problem import Clause, Problem, robustness
+from layercert.programs.stacks import make_chain
+from layercert.search.adaptive import Effort, adaptive
+from layercert.search.events import Bound, Improve
+from layercert.search.task import Task
+
+NORMS = [1.0, 1.5, 2.0, 3.0, math.inf]
+
+
+@dataclass
+class Run:
+    """What a search reported in the end."""
+
+    lower: float
+    upper: float
+    witness: Vector | None
+    bounds: list[float]
+
+
+def run(problem: Problem, U: float | None = None, effort: Effort | None = None) -> Run:
+    task = Task(problem, make_chain("default", problem.norm), U)
+    bounds: list[float] = []
+    upper, witness = math.inf, None
+    for event in adaptive(task, effort):
+        if isinstance(event, Bound):
+            bounds.append(event.lower)
+        elif isinstance(event, Improve):
+            assert event.distance < upper
+            upper, witness = event.distance, problem.x + event.step
+            assert problem.norm.value(event.step) == pytest.approx(upper, rel=1e-9)
+            assert float(event.clause.margins(problem.network(witness)).max()) <= 1e-8
+    return Run(max(bounds, default=0.0), upper, witness, bounds)
+
+
+def agree(problem: Problem, found: Run) -> None:
+    """The radius is the brute force's to 1e-7, and no bound ever exceeded it."""
+    distance, _ = brute_force(problem)
+    slack = 1e-8 * distance + 1e-9 if math.isfinite(distance) else 0.0
+    assert all(bound <= distance + slack for bound in found.bounds)
+    if math.isinf(distance):
+        assert math.isinf(found.upper)
+        assert found.lower >= min(problem.radius, problem.reach, 1e5)
+    else:
+        assert found.upper == pytest.approx(distance, rel=1e-7, abs=1e-9)
+        assert found.lower == pytest.approx(distance, rel=2e-7, abs=1e-9)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Small networks with small integer or normal weights; dead, duplicate and constant neurons included."""
+    inputs = draw(st.integers(1, 3))
+    widths = draw(st.sampled_from([(), (2,), (5,), (3, 3), (2, 2, 2)]))
+    sizes = [inputs, *widths, draw(st.integers(2, 4))]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kind = draw(st.sampled_from(["normal", "integer", "sparse", "duplicate", "dead"]))
+    weights, biases = [], []
+    for n, m in pairwise(sizes):
+        W, b = rng.normal(size=(m, n)), rng.normal(size=m) * 0.5
+        if kind == "integer":
+            W, b = np.rint(W), np.rint(b)
+        elif kind == "sparse":
+            W *= rng.random(W.shape) < 0.5
+        elif kind == "duplicate":
+            W[-1], b[-1] = W[0], b[0]
+        weights.append(W)
+        biases.append(b)
+    if kind == "dead" and widths:
+        biases[len(widths) // 2][:] = -100.0
+    return Network.from_arrays(weights, biases)
+
+
+@given(networks(), st.sampled_from(NORMS), st.booleans(), st.integers(0, 1000))
+def test_the_radius_is_that_of_brute_force(net: Network, p: float, boxed: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = np.rint(rng.uniform(0, 4, net.inputs)) / 4  # often on the domain's ends and on hyperplanes
+    problem = robustness(net, x, p, domain=(0, 1) if boxed else None)
+    agree(problem, run(problem))
+
+
+@given(networks(), st.sampled_from(NORMS), st.integers(0, 1000))
+def test_general_properties(net: Network, p: float, seed: int) -> None:
+    """A union of polyhedra with several rows each."""
+    rng = np.random.default_rng(seed)
+    clauses = tuple(
+        Clause(rng.normal(size=(rows, net.classes)), rng.normal(size=rows) - 0.5)
+        for rows in rng.integers(1, 4, size=rng.integers(1, 3))
+    )
+    problem = replace(robustness(net, rng.uniform(-1, 1, net.inputs), p, domain=(-2, 2)), clauses=clauses)
+    agree(problem, run(problem))
+
+
+@given(networks(), st.sampled_from([1.0, 2.0, math.inf]), st.floats(0.2, 2.0), st.integers(0, 1000))
+def test_a_given_radius_is_proved_or_refuted(net: Network, p: float, factor: float, seed: int) -> None:
+    x = np.random.default_rng(seed).uniform(-1, 1, net.inputs)
+    problem = robustness(net, x, p)
+    distance, _ = brute_force(problem)
+    radius = factor * (distance if 0 < distance < math.inf else 1.0)
+    found = run(problem.within(radius))
+    if distance > radius * (1 + 1e-6):
+        assert found.witness is None
+        assert found.lower == pytest.approx(radius, rel=2e-7)
+    elif distance < radius * (1 - 1e-6):
+        assert found.upper == pytest.approx(distance, rel=1e-7, abs=1e-9)
+        assert found.lower <= distance * (1 + 1e-8)
+
+
+def test_a_known_upper_bound_is_used_and_not_reported_again() -> None:
+    # |x| - 0.5 >= 0: from 0.1 the nearest point is 0.5, at distance 0.4
+    net = Network.from_arrays([[[1.0], [-1.0]], [[-1.0, -1.0], [0.0, 0.0]]], [[0.0, 0.0], [0.5, 0.0]])
+    problem = robustness(net, [0.1])
+    found = run(problem, U=0.4)
+    assert found.witness is None
+    assert found.lower == pytest.approx(0.4, rel=1e-6)
+    assert run(problem).upper == pytest.approx(0.4, rel=1e-9)
+
+
+def test_an_unsafe_input_has_distance_zero() -> None:
+    net = Network.from_arrays([[[1.0]], [[1.0], [0.0]]], [[0.0], [0.0, 0.5]])
+    problem = robustness(net, [0.1], label=0)
+    assert run(problem).upper == 0.0
+
+
+def test_a_constant_network_is_robust_everywhere() -> None:
+    net = Network.from_arrays([np.zeros((3, 2)), np.zeros((2, 3))], [np.ones(3), [1.0, 0.0]])
+    found = run(robustness(net, [0.5, 0.5], domain=(0, 1)))
+    assert math.isinf(found.upper)
+    assert found.lower >= 0.5
+
+
+def test_the_search_can_be_closed_at_any_time() -> None:
+    rng = np.random.default_rng(3)
+    sizes = [4, 12, 12, 2]
+    net = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in pairwise(sizes)],
+        [rng.normal(size=m) for m in sizes[1:]],
+    )
+    problem = robustness(net, rng.uniform(size=4))
+    events = adaptive(Task(problem, make_chain("default", problem.norm)))
+    for _ in range(3):
+        next(events, None)
+    events.close()
+
+
+@pytest.mark.parametrize("attacked", [True, False])
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+def test_smaller_balls_in_between_change_no_answer(p: float, attacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forced after every node, with a first witness and without; each of their bounds must hold."""
+    from layercert.search.adaptive import search
+
+    monkeypatch.setattr(search, "PATIENCE", 1)
+    monkeypatch.setattr(search, "LOW", 2.0)
+    balls: list[float] = []
+    smaller = search._smaller_balls
+
+    def watched(task: Task, effort: Effort, low: float, high: float, budget: int) -> object:
+        balls.append(low)
+        return smaller(task, effort, low, high, 20)
+
+    monkeypatch.setattr(search, "_smaller_balls", watched)
+    if not attacked:
+        monkeypatch.setattr(Task, "attack", lambda self, limit: None)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        sizes = [3, 6, 5, 3]
+        net = Network.from_arrays(
+            [rng.normal(size=(b, a)) for a, b in pairwise(sizes)], [0.5 * rng.normal(size=b) for b in sizes[1:]]
+        )
+        problem = robustness(net, rng.normal(size=3), p)
+        true, _ = brute_force(problem)
+        if not math.isfinite(true):
+            continue
+        got = run(problem)
+        assert got.upper == pytest.approx(true, rel=1e-6)
+        assert all(bound <= true * (1 + 1e-9) for bound in got.bounds)
+        assert got.lower == pytest.approx(true, rel=1e-6)
+    assert balls
+
+
+@pytest.mark.parametrize("p", [2.0, math.inf])
+def test_multipliers_that_are_worse_than_none_are_forgotten(p: float) -> None:
+    from layercert.attack.attack import attack
+    from layercert.search.adaptive.bound import ease, optimise
+    from layercert.search.adaptive.hull import relaxation
+    from layercert.search.adaptive.model import BETA, HI, LO, PHASE, build
+
+    outcomes: dict[float, set[bool]] = defaultdict(set)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        sizes = [4, 10, 10, 2]
+        W = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
+        net = Network.from_arrays(W, [0.3 * rng.normal(size=b) for b in sizes[1:]])
+        problem = robustness(net, rng.normal(size=4), p)
+        found = attack(problem, 1e3)
+        if found is None:
+            continue
+        model, first, root = build(problem, 1.2 * found[1])
+        state, mu, w = root.copy(), np.ones(1), np.zeros(4)
+        z = np.concatenate(net.preactivations(problem.x + found[0]))  # its node has an unsafe point
+        for i in np.flatnonzero((root[LO] < 0) & (root[HI] > 0))[::2]:
+            state[PHASE, i] = np.sign(z[i])
+        relaxed = relaxation(model, state)
+        S, g = np.empty(20), np.empty(4)
+
+        def value(state: Matrix) -> float:
+            now = optimise(model, state.copy(), mu.copy(), first[0], 1e9, 0, 0, relaxed, w)  # noqa: B023 - used here
+            return float(now)
+
+        optimise(model, state, mu, first[0], 1e9, 40, 0, relaxed, w)
+        without = state.copy()
+        without[BETA] = 0.0
+        for factor in (1.0, 3.0, 10.0, 100.0):
+            eased = state.copy()
+            eased[BETA] *= factor
+            before = eased.copy()
+            ease(model, eased, mu, first[0], relaxed, S, g, w)
+            assert value(eased) == max(value(before), value(without))
+            forgotten = not eased[BETA].any()
+            assert forgotten or np.array_equal(eased[BETA], before[BETA])
+            outcomes[factor].add(forgotten and bool(before[BETA].any()))
+    assert outcomes[1.0] == {False} and outcomes[100.0] == {False, True}
+
+
+def _fall(t: Vector, room: Vector, U: float, p: float) -> float:
+    """max |t|.w over 0 <= w <= room, ||w||_p <= U, by filling the coordinates."""
+    size = np.abs(t)
+    if math.isinf(p):
+        return float((size * np.minimum(room, U)).sum())
+    if p == 1.0:
+        total, left = 0.0, U
+        for j in np.argsort(-size):
+            used = min(left, room[j])
+            total, left = total + size[j] * used, left - used
+        return float(total)
+    low, high = 0.0, 1e9
+    for _ in range(200):
+        tau = 0.5 * (low + high)
+        w = np.minimum(room, tau * size ** (1.0 / (p - 1.0)))
+        low, high = (tau, high) if (w**p).sum() < U**p else (low, tau)
+    return float((size * w).sum())
+
+
+@pytest.mark.parametrize("p", NORMS)
+def test_how_far_a_linear_function_falls(p: float) -> None:
+    """Never less than the truth, and near it: the split between ball and box is a good one, in search and checker."""
+    from layercert.bounds.ball import Ball
+    from layercert.certificate.cap import lowest_on_cap
+    from layercert.search.adaptive.cap import minimiser
+    from layercert.search.adaptive.fall import fall
+
+    rng = np.random.default_rng(11)
+    q = 1.0 if math.isinf(p) else math.inf if p == 1.0 else p / (p - 1.0)
+    network = Network.from_arrays([rng.normal(size=(3, 12)), rng.normal(size=(2, 3))], [np.zeros(3), np.zeros(2)])
+    for _ in range(40):
+        x = np.where(rng.random(12) < 0.3, 0.0, rng.random(12))
+        problem = robustness(network, x, p, domain=(0.0, 1.0))
+        U = float(rng.uniform(0.05, 1.5))
+        t = rng.normal(size=12) * rng.choice([0.01, 1.0, 100.0])
+        box = problem.box
+        assert box is not None
+        room = np.where(t > 0, -box.lo, box.hi)
+        truth = _fall(t, room, U, p)
+        searched = fall(t, 1.0, 0.0, np.zeros(12), U, _packed(problem, U), np.zeros(1))[0]
+        down, up = np.minimum(-box.lo, U), np.minimum(box.hi, U)
+        checked = -lowest_on_cap(t[None], np.zeros(0), 0.0, U, q, down, up)[0][0]
+        bounded = Ball(problem, U).fall(t[None])[0]
+        for name, value in (("search", searched), ("checker", checked), ("bounds", bounded)):
+            assert value >= truth * (1 - 1e-12), name
+        assert searched <= truth * 1.1 and checked <= truth * 1.1, (searched / truth, checked / truth)
+        assert bounded <= truth * (1.1 if p > 1 else 3.0)
+        w = np.empty(12)
+        minimiser(t, 0.0, U, _packed(problem, U), np.zeros(12), w)
+        assert (box.lo <= w).all() and (w <= box.hi).all() and problem.norm.value(w) <= U * 1.05
+        assert -t @ w >= 0.95 * truth
+
+
+def _packed(problem: Problem, U: float) -> object:
+    from layercert.search.adaptive.model import build
+
+    return build(problem, U)[0]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_margins_of_a_piece_cover_its_rounding(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a deep piece against rationals; its own margins are far below those of all pieces."""
+    from layercert.search.adaptive.leaf import Leaves, piece_margins
+
+    rng = np.random.default_rng(4)
+    sizes = [3, 12, 12, 12, 12, 12, 3]
+    network = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) * scale for m in sizes[1:]]
+    )
+    problem = robustness(network, rng.normal(size=3), 2.0)
+    clause = Clause(rng.normal(size=(2, 3)), rng.normal(size=2))
+    asked = []
+    task = Task(problem, make_chain("default", problem.norm))
+    solve = task.chain.solve
+    monkeypatch.setattr(task.chain, "solve", lambda programs: asked.append(programs) or solve(programs))
+    sides = np.concatenate(network.pattern(problem.x + rng.normal(size=3))).astype(float)
+    rowed = rng.random(60) < 0.7
+    Leaves(task).solve(sides, rowed, clause, 1e9)
+    rows = asked[0].rows
+    slack, growth = piece_margins(problem, sides, rowed, clause)
+    G, z = exact_rows(problem, sides, rowed, clause)
+    off = np.array([abs(Fraction(float(a)) - b) for a, b in zip(rows.r, z, strict=True)], dtype=float)
+    assert (off <= slack).all()
+    apart = [
+        [float(abs(Fraction(float(a)) - b)) for a, b in zip(*pair, strict=True)] for pair in zip(rows.A, G, strict=True)
+    ]
+    assert (np.linalg.norm(apart, axis=1) <= growth).all()
+    assert (slack[-2:] < 0.1 * rows.slack[-2:]).all() and (growth[-2:] < 0.1 * rows.growth[-2:]).all()
+
+
+def exact_rows(
+    problem: Problem, sides: Vector, rowed: Vector, clause: Clause
+) -> tuple[list[list[Fraction]], list[Fraction]]:
+    """A and r of the rows of a piece, the clause's last, in rationals."""
+    network = problem.network
+    G = [[Fraction(int(i == j)) for j in range(network.inputs)] for i in range(network.inputs)]
+    z = [Fraction(float(v)) for v in problem.x]
+    A: list[list[Fraction]] = []
+    r: list[Fraction] = []
+    at = 0
+    for k, (W, b) in enumerate(zip(network.weights, network.biases, strict=True)):
+        W, b = [[Fraction(float(v)) for v in row] for row in W], [Fraction(float(v)) for v in b]
+        z = [sum((w * v for w, v in zip(row, z, strict=True)), c) for row, c in zip(W, b, strict=True)]
+        G = [[sum(w * g[j] for w, g in zip(row, G, strict=True)) for j in range(network.inputs)] for row in W]
+        if k == network.L:
+            break
+        for i in range(len(b)):
+            side = Fraction(int(sides[at + i]))
+            if rowed[at + i]:
+                A.append([-side * g for g in G[i]])
+                r.append(side * z[i])
+            if side < 0:
+                G[i], z[i] = [Fraction(0)] * network.inputs, Fraction(0)
+        at += len(b)
+    for row, d in zip(clause.C, clause.d, strict=True):
+        C = [Fraction(float(v)) for v in row]
+        A.append([sum(c * g[j] for c, g in zip(C, G, strict=True)) for j in range(network.inputs)])
+        r.append(Fraction(float(d)) - sum(c * v for c, v in zip(C, z, strict=True)))
+    return A, r
+
+
+@pytest.mark.parametrize("boxed", [False, True])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, math.inf])
+@pytest.mark.parametrize("r", [1e-9, 0.7])
+def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool) -> None:
+    """g.w + s - drift ||w|| <= F at points of the node, and bounds hold every neuron, whatever slopes and multipliers.
+
+    In a ball of 1e-9 hardly anything is lost by relaxing: there the inequality is nearly an equality. A third of the
+    neurons change sign at x, so that they are open even there.
+    """
+    from layercert.search.adaptive.bound import backward
+    from layercert.search.adaptive.branch import fix
+    from layercert.search.adaptive.hull import fold, relaxation
+    from layercert.search.adaptive.layers import tighten
+    from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, POINT, build
+
+    rng = np.random.default_rng(7)
+    sizes = [4, 5, 5, 4, 3]
+    weights, biases = [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
+    x = rng.normal(size=4)
+    h = x
+    for W, b in zip(weights[:-1], biases[:-1], strict=True):
+        b[::3] = -(W @ h)[::3]
+        h = np.maximum(W @ h + b, 0.0)
+    network = Network.from_arrays(weights, biases)
+    problem = robustness(network, x, p, 0, domain=(x - 0.3 * r, x + 2.0 * r) if boxed else None)
+    model, first, root = build(problem, r)
+    steps = rng.normal(size=(30, 4))
+    steps[:10] = np.concatenate([network.weights[0], -network.weights[0]])  # to the ends of the first layer's bounds
+    steps = r * (1 - 1e-15) * problem.norm.steepest(steps)
+    if boxed:
+        steps = np.clip(steps, -0.3 * r * (1 - 1e-9), 2.0 * r)
+    steps[20:] *= rng.random((10, 1))
+    N = root.shape[1]
+    S, g, above = np.empty(N), np.empty(4), np.empty((2, 3))
+    for w in steps:
+        step = [Fraction(float(a)) for a in w]
+        v = [Fraction(float(a)) + b for a, b in zip(x, step, strict=True)]
+        z = [value for layer in exact_values(network, v)[:-1] for value in layer]
+        assert all(lo <= a <= hi for lo, a, hi in zip(root[LO], z, root[HI], strict=True))
+        state = root.copy()
+        for i in np.flatnonzero(rng.random(N) < 0.3):  # splits that this point satisfies
+            fix(state, i, 1.0 if z[i] >= 0 else -1.0)
+        state[ALPHA], state[POINT] = rng.random(N), rng.normal(size=N)
+        state[BETA] = np.where(state[PHASE] != 0, rng.random(N) * rng.choice([0.0, 1.0]), 0.0)
+        clause = int(rng.integers(2))
+        relaxed = relaxation(model, state)
+        s, drift = backward(model, state, np.ones(1), int(first[clause]), relaxed, S, g, above)
+        for pace in (1.0, 0.5, 0.3):  # planes that are least at one point hold at every other
+            fold(model, state, relaxed, np.array(z, float) + rng.normal(size=N), rng.normal(size=N), pace)
+            s, drift = backward(model, state, np.ones(1), int(first[clause]), relaxed, S, g, above)
+        f = network.exact(v)
+        margin = f[0] - f[clause + 1]
+        line = sum((Fraction(float(a)) * b for a, b in zip(g, step, strict=True)), Fraction(s))
+        length = problem.norm.value(w) * (1 - 1e-12)
+        assert line - Fraction(drift) * Fraction(length) <= margin
+        x_ = [[max(a, Fraction(0)) for a in layer] for layer in exact_values(network, v)[:-1]]
+        for k in (1, 2):  # the upper part alone, over the activations below
+            below = slice(model.noff[k - 1], model.noff[k])
+            part = sum(
+                (Fraction(float(a)) * b for a, b in zip(state[COEF, below], x_[k - 1], strict=True)), Fraction(0)
+            )
+            assert part + Fraction(above[0, k]) - Fraction(above[1, k]) <= margin
+        cap = float(s - line - Fraction(r) / 10**9)  # a parallel halfspace that just holds the point
+        above[0] = [math.nextafter(float(Fraction(t) - margin), -math.inf) for t in above[0]]  # F - margin: unsafe here
+        for pull in (0.0, 0.1, 3.0, 1e6):
+            model.slopes[:], model.pulls[:] = rng.random(model.slopes.shape), pull * rng.random(len(model.pulls))
+            trial = state.copy()
+            assert tighten(model, trial, r, 0, 3, g, cap, above, 2)
+            assert all(lo <= a <= hi for lo, a, hi in zip(trial[LO], z, trial[HI], strict=True))
+
+
+def test_cuts_hold_on_the_whole_box_in_rational_arithmetic() -> None:
+    """Far bounds, so that no triangle is lower than a cut. What is above a plane most is above it in a corner."""
+    from layercert.search.adaptive.hull import UNSTABLE, fold, relaxation
+    from layercert.search.adaptive.model import COEF, HI, LO, build
+
+    rng = np.random.default_rng(3)
+    sizes, tight = [3, 6, 6, 5, 2], 0
+    ends = np.cumsum([0, *sizes[1:-1]])
+    for _ in range(40):
+        network = Network.from_arrays(
+            [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
+        )
+        model, _, state = build(robustness(network, rng.normal(size=3), 2.0, 0), 0.5)
+        state[LO], state[HI], state[COEF] = -9.0, 9.0 * rng.random(ends[-1]), -1.0
+        relaxed = relaxation(model, state)
+        relaxed.q[:] = 1e3  # so that the first fold replaces the triangle, which holds on the bounds of z only
+        for pace in (1.0, 0.4):
+            fold(model, state, relaxed, 9.0 * rng.random(ends[-1]), np.full(ends[-1], 1e7), pace)
+        at = 0
+        for k in range(1, network.L):
+            box = [(Fraction(0), Fraction(float(hi))) for hi in state[HI, ends[k - 1] : ends[k]]]
+            for W, b, i in zip(network.weights[k], network.biases[k], range(ends[k], ends[k + 1]), strict=True):
+                P, q = [Fraction(float(c)) for c in relaxed.P[at : at + len(W)]], Fraction(float(relaxed.q[i]))
+                at += len(W)
+                assert relaxed.kind[i] == UNSTABLE
+                if q > 500:
+                    continue  # the box alone says which phase it has: no cut
+                for row, constant in (([Fraction(float(w)) for w in W], float(b)), ([Fraction(0)] * len(W), 0.0)):
+                    corner = (max((w - c) * lo, (w - c) * hi) for w, c, (lo, hi) in zip(row, P, box, strict=True))
+                    excess = sum(corner, Fraction(constant)) - q
+                    assert excess <= 0
+                    tight += excess > -1e-9
+    assert tight > 200  # most cuts touch the neuron somewhere

@@ -1,0 +1,181 @@
+"""The big-M model in HiGHS: against brute force on tiny networks, against LayerCert on the shipped ones."""
+
+from __future__ import annotations
+
+import _thread
+import math
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+
+import layercert as lc
+from helpers.brute import brute_force
+from helpers.tiny import degenerate, examples, generic, seeds
+from layercert import shipped
+from layercert.errors import OptionError
+from layercert.io.inputs import load_inputs
+from layercert.methods import METHODS
+from layercert.network import Network
+from layercert.norms import Norm
+from layercert.problem import Problem, robustness
+
+# logits are (1 - t, t): they cross at t = 0.5, so from t = 0.2 the distance is 0.3 in every norm
+LINE = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
+
+
+@pytest.mark.parametrize("norm", [1.0, math.inf])
+@pytest.mark.parametrize("kind", [generic, degenerate])
+@examples(dev=40, ci=150)
+@given(seed=seeds)
+def test_against_brute_force(kind: Callable[[int], Problem], norm: float, seed: int) -> None:
+    """2-4 classes, with and without a box, with and without a radius; HiGHS's tolerances are worth 1e-6."""
+    tiny = kind(seed)
+    problem = Problem(tiny.network, tiny.x, tiny.clauses, Norm(norm), tiny.radius, tiny.domain, tiny.label)
+    true, nearest = brute_force(problem)
+    assume(true > 0 or problem.is_unsafe(problem.x))
+    r = lc.measure(problem.network, problem.x, norm, problem.label, problem.radius, problem.domain, "mip")
+    tolerance = 1e-6 * max(true, 1e-3) if math.isfinite(true) else 0.0
+    assert r.lower <= true + tolerance
+    assert r.upper >= true - tolerance
+    if "big-M needs a bounded ball" in r.note:  # nor did the attack find a witness
+        assert r.status == "undecided" and math.isinf(r.upper)
+        assert problem.domain is None and math.isinf(problem.radius)
+    elif r.status == "undecided":  # HiGHS is right, but at a kink no point next to its own may be strictly unsafe
+        assert r.lower == pytest.approx(true, rel=2e-6)
+    elif true > problem.radius * (1 + 1e-6) or math.isinf(true):
+        assert r.status == "robust"
+    elif r.status == "robust":  # a tie that brute force sees and rational arithmetic does not
+        assert nearest is not None and only_ties(problem, nearest)
+    elif true < problem.radius * (1 - 1e-6):
+        assert r.status == "exact"
+        assert (r.lower, r.upper) == pytest.approx((true, true), rel=2e-6, abs=1e-9)
+        assert r.witness is not None and problem.is_unsafe(r.witness)
+
+
+def only_ties(problem: Problem, point: np.ndarray) -> bool:
+    """No class wins over the label near the point: the unsafe set is a plateau on which the logits are equal."""
+    steps = np.random.default_rng(0).normal(size=(2000, len(point))) * 1e-3
+    return all(problem.margin(problem.into_domain(v)) > -1e-12 for v in point + steps)
+
+
+def test_the_model_says_nothing_beyond_its_ball() -> None:
+    """With s the sum of four inputs, f_0 - f_1 = 2 - s - 10 relu(s - 0.7) is zero at s = 9/11 = 0.82.
+
+    In the l_1 ball of radius 0.65 the neuron is off, and without it the zero is at s = 2, which four coordinates
+    of 0.65 each can reach: a claim about points outside of the ball, and wrong.
+    """
+    # four neurons carry the inputs, each raised by 10 so that it stays on; the fifth is relu(s - 0.7)
+    net = Network.from_arrays(
+        [np.vstack([np.eye(4), np.ones(4)]), [[-1.0] * 4 + [-10.0], [0.0] * 5]],
+        [[10.0, 10.0, 10.0, 10.0, -0.7], [42.0, 0.0]],
+    )
+    r = lc.measure(net, np.zeros(4), "l1", radius=0.65, method="mip")
+    assert r.status == "robust"
+    assert 0.65 <= r.lower <= 9 / 11
+    assert lc.measure(net, np.zeros(4), "l1", radius=1.0, method="mip").upper == pytest.approx(9 / 11)
+
+
+# digits with a small radius, which HiGHS does in about a second together
+SHIPPED = [("mnist17_l1_2x10", (1, 2, 18)), ("mnist17_plain_2x10", (4, 19, 92))]
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "mip" and METHODS[m].complete])
+@pytest.mark.parametrize(("name", "digit"), [("mnist17_l1_2x10", 18), ("mnist17_plain_2x10", 92)])
+def test_every_method_agrees_with_the_model(name: str, digit: int, method: str) -> None:
+    """Each method of the table on a shipped net of each family, against HiGHS's radius."""
+    network, x = lc.load(shipped.path(name)), load_inputs(shipped.path("digits")).X[digit]
+    mip = lc.measure(network, x, "linf", domain=(0, 1), method="mip")
+    r = lc.measure(network, x, "linf", domain=(0, 1), method=method)
+    assert (mip.status, r.status) == ("exact", "exact")
+    assert r.upper == pytest.approx(mip.upper, rel=1e-6)
+    assert r.target == mip.target
+
+
+@pytest.mark.parametrize("norm", ["l1", "linf"])
+@pytest.mark.parametrize(("name", "digits"), SHIPPED)
+def test_the_same_radii_as_layercert(name: str, digits: tuple[int, ...], norm: str) -> None:
+    network, inputs = lc.load(shipped.path(name)), load_inputs(shipped.path("digits"))
+    for i in digits:
+        mip = lc.measure(network, inputs.X[i], norm, domain=(0, 1), method="mip")
+        layer = lc.measure(network, inputs.X[i], norm, domain=(0, 1), method="layercert-both")
+        assert mip.status == layer.status == "exact"
+        assert mip.upper == pytest.approx(layer.upper, rel=1e-6)
+        assert mip.lower == pytest.approx(layer.lower, rel=1e-6)
+
+
+def test_verify_stops_at_either_answer() -> None:
+    """The radius of digit 19 on mnist17_plain_2x10 is 0.0037386."""
+    network, inputs = lc.load(shipped.path("mnist17_plain_2x10")), load_inputs(shipped.path("digits"), "19")
+    yes = lc.verify(network, inputs.X[0], 0.0037, domain=(0, 1), method="mip")
+    no = lc.verify(network, inputs.X[0], 0.0038, domain=(0, 1), method="mip")
+    assert (yes.status, no.status) == ("robust", "not_robust")
+    assert yes.lower >= 0.0037 and no.upper <= 0.0038
+
+
+@pytest.mark.parametrize("norm", ["l2", 3, 1.5])
+def test_other_norms_are_refused(norm: str | float) -> None:
+    name = Norm.of(norm).name
+    with pytest.raises(OptionError, match=f"method 'mip' knows linear norms only, l1 and linf, got {name}; use "):
+        lc.measure(LINE, [0.2], norm, method="mip")
+
+
+def test_the_result_says_whose_word_the_bound_is() -> None:
+    assert "the word of HiGHS" in lc.measure(LINE, [0.2], method="mip").note
+
+
+def test_no_ball_no_answer() -> None:
+    """f_0 - f_1 = relu(x) + 1 is never zero: no witness, no domain, no radius."""
+    net = Network.from_arrays([[[1.0]], [[1.0], [0.0]]], [[0.0], [1.0, 0.0]])
+    r = lc.measure(net, [0.3], method="mip")
+    assert (r.status, r.lower, r.upper) == ("undecided", 0.0, math.inf)
+    assert "give a radius or a domain" in r.note
+    assert lc.measure(net, [0.3], domain=(-1, 1), method="mip").status == "robust"
+
+
+def hard() -> tuple[Network, np.ndarray]:
+    """40 + 40 random neurons over 20 inputs, nearly all of which change sign: minutes for HiGHS."""
+    rng = np.random.default_rng(5)
+    net = Network.from_arrays(
+        [rng.normal(size=(40, 20)), rng.normal(size=(40, 40)), rng.normal(size=(2, 40))],
+        [rng.normal(size=40), rng.normal(size=40), rng.normal(size=2)],
+    )
+    return net, rng.normal(size=20)
+
+
+def test_time_limit_returns_honest_bounds() -> None:
+    network, x = hard()
+    start = time.monotonic()
+    r = lc.measure(network, x, radius=2.0, method="mip", time_limit=0.7)
+    assert time.monotonic() - start < 10.0  # HiGHS looks at its clock now and then
+    assert (r.status, r.note) == ("undecided", "time limit reached")
+    # the truth is at most what the attack finds
+    found = lc.verify(network, x, 2.0, method="layercert-both", time_limit=5)
+    assert found.status == "not_robust"
+    assert 0.0 <= r.lower <= found.upper
+
+
+def test_a_clause_that_was_not_reached_leaves_no_bound() -> None:
+    """Three clauses and no time: whatever is known of the first says nothing about the others."""
+    network, x = hard()
+    more = Network.from_arrays(
+        [*network.weights[:-1], np.vstack([network.weights[-1]] * 2)],
+        [*network.biases[:-1], np.concatenate([network.biases[-1], network.biases[-1] - 50.0])],
+    )
+    r = lc.measure(more, x, radius=2.0, method="mip", time_limit=0.5)
+    assert len(robustness(more, x).clauses) == 3
+    assert (r.status, r.lower) == ("undecided", 0.0)
+
+
+def test_ctrl_c_stops_highs_and_keeps_its_bound() -> None:
+    network, x = hard()
+    timer = threading.Timer(1.0, _thread.interrupt_main)
+    start = time.monotonic()
+    timer.start()
+    r = lc.measure(network, x, radius=2.0, method="mip")
+    assert time.monotonic() - start < 20.0
+    assert r.interrupted and r.status == "undecided" and r.note == "interrupted"
+    assert 0.0 <= r.lower <= 2.0
