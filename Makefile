@@ -19,14 +19,16 @@ install  = $(PIP) $(1) || { echo "installation failed, trying once more"; sleep 
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint format bench soundness install clean
+.PHONY: help demo test coverage lint format docs bench soundness install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     run the tool on a few shipped inputs"
 	@echo "make test     lint, types, import direction, tests"
+	@echo "make coverage the same, and which lines of Python no test ran"
 	@echo "make lint     the same without the tests"
 	@echo "make format   let ruff rewrite what it can"
+	@echo "make docs     the documentation, in build/site"
 	@echo "make bench    the paper's experiments: make bench ARGS='...'"
 	@echo "make soundness  a thousand random networks, every answer certified and checked"
 	@echo "make install  the development environment in $(VENV)"
@@ -36,7 +38,10 @@ demo: $(CORE)
 	$(BIN)/layercert demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --durations 10 $(ARGS)
+
+coverage:
+	$(MAKE) test ARGS="--cov --cov-report term $(ARGS)"
 
 lint: $(DEV)
 	$(BIN)/ruff check
@@ -47,6 +52,9 @@ lint: $(DEV)
 format: $(DEV)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(DEV)
+	$(BIN)/python -m mkdocs build --strict
 
 bench: $(DEV)
 	$(BIN)/layercert reproduce $(ARGS)

@@ -67,8 +67,10 @@ def test_numerical_libraries_have_one_thread(tmp_path: Path) -> None:
 
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     """Also in the middle of a job: nothing keeps computing for a parent that was killed."""
-    script = "from helpers import batches; from layercert.batch import *; from pathlib import Path; import sys; " + (
-        f"run_batch(batches.plan(4), Path({str(tmp_path / 'run')!r}), LocalProcesses(jobs=1, work='helpers.batches:hangs'))"
+    script = (
+        "from helpers import batches; from layercert.batch import *; from pathlib import Path; "
+        "place = LocalProcesses(jobs=1, work='helpers.batches:hangs'); run_batch(batches.plan(4), "
+        f"Path({str(tmp_path / 'run')!r}), place)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], cwd=TESTS)
     workers: list[int] = []

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -145,18 +145,30 @@ def test_a_constant_network_is_robust_everywhere() -> None:
     assert found.lower >= 0.5
 
 
-def test_the_search_can_be_closed_at_any_time() -> None:
-    rng = np.random.default_rng(3)
+@pytest.mark.parametrize("events_seen", [1, 2, 5])
+def test_a_search_closed_early_has_said_only_what_is_true(events_seen: int) -> None:
+    """After some events: bounds hold, witnesses are unsafe, nothing more comes, a new search is not disturbed."""
+    rng = np.random.default_rng(4)
     sizes = [4, 12, 12, 2]
     net = Network.from_arrays(
         [rng.normal(size=(m, n)) for n, m in pairwise(sizes)],
         [rng.normal(size=m) for m in sizes[1:]],
     )
     problem = robustness(net, rng.uniform(size=4))
+    whole = run(problem)
+    assert whole.lower == pytest.approx(whole.upper, rel=1e-6)
     events = adaptive(Task(problem, make_chain("default", problem.norm)))
-    for _ in range(3):
-        next(events, None)
+    seen = list(islice(events, events_seen))
     events.close()
+    assert len(seen) == events_seen and next(events, None) is None
+    for event in seen:
+        if isinstance(event, Bound):
+            assert event.lower <= whole.upper * (1 + 1e-9)
+        elif isinstance(event, Improve):
+            assert event.distance >= whole.lower * (1 - 1e-9)
+            assert problem.is_unsafe(problem.x + event.step * (1 + 1e-7))
+    again = run(problem)
+    assert (again.lower, again.upper) == (whole.lower, whole.upper)
 
 
 @pytest.mark.parametrize("attacked", [True, False])

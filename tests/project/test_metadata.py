@@ -1,0 +1,52 @@
+"""One version, one licence, and what the project's own files promise."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import layercert
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_the_version_is_written_once() -> None:
+    """The package says it; pyproject.toml reads it from there, and the citation agrees."""
+    assert "version" not in PROJECT["project"] and PROJECT["project"]["dynamic"] == ["version"]
+    home = ROOT / PROJECT["tool"]["hatch"]["version"]["path"]
+    assert f'__version__ = "{layercert.__version__}"' in home.read_text(encoding="utf-8")
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r"^version: *(\S+)$", citation, re.MULTILINE) == [layercert.__version__]
+    assert re.findall(r"^license: *(\S+)$", citation, re.MULTILINE) == [PROJECT["project"]["license"]]
+
+
+def test_the_changelog_has_sections() -> None:
+    """Every release groups its lines as Added, Changed, Fixed or the like; the newest comes first."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    assert releases and releases[0].startswith(("Unreleased", layercert.__version__))
+    for release in releases:
+        title, *sections = re.split(r"^### ", release, flags=re.MULTILINE)
+        assert sections, title
+        assert {section.split("\n")[0] for section in sections} <= {
+            "Added",
+            "Changed",
+            "Deprecated",
+            "Removed",
+            "Fixed",
+        }
+        assert all(re.search(r"^- ", section, re.MULTILINE) for section in sections), title
+
+
+def test_the_public_checks_cover_every_supported_python() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with mkdocs: pip install 'layercert[docs]'")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
+    versions = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"]))
+    assert versions == named and PROJECT["project"]["requires-python"] == f">={versions[0]}"
+    for path in [ROOT / ".pre-commit-config.yaml", *(ROOT / ".github").glob("*/*.yml")]:
+        assert yaml.safe_load(path.read_text(encoding="utf-8")), path.name
