@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_adaptive import NORMS, networks
 
 import layercert as lc
 from helpers.brute import brute_force
+from helpers.networks import NORMS, networks
 from layercert import shipped
 from layercert.attack.attack import attack, settle
 from layercert.io.inputs import load_inputs

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from scipy.optimize import linprog
-from test_geometry import badly_scaled, dot, exact_pattern
 
+from helpers.patterns import badly_scaled, dot, exact_pattern
 from helpers.tiny import NORMS, degenerate, generic, seeds
 from layercert.arrays import Matrix, Vector
 from layercert.bounds.ball import Ball

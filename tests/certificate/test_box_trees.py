@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from numpy.random import Generator
-from test_input_split import band, exact_layers, random_net
 
 import layercert as lc
+from helpers.boxes import band, exact_layers, random_net
 from helpers.proofs import answer_is_certified
 from helpers.tiny import degenerate, examples, generic, seeds
 from layercert.certificate.box_tree import prove_box_tree

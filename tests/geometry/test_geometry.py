@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from numpy.random import Generator
 
+from helpers.patterns import badly_scaled, dot, exact_pattern
 from helpers.tiny import degenerate, generic, seeds
-from layercert.arrays import Signs, Vector
+from layercert.arrays import Vector
 from layercert.geometry import Cell, Cells, Polyhedron
 from layercert.geometry.cells import CellStore
 from layercert.network import Network
@@ -270,23 +271,6 @@ def exact_map(cell: Cell) -> tuple[list[list[Fraction]], list[Fraction]]:
     return G, z
 
 
-def dot(a: Sequence[Fraction], b: Sequence[Fraction]) -> Fraction:
-    return sum((u * v for u, v in zip(a, b, strict=True)), Fraction(0))
-
-
-def badly_scaled(rng: Generator, norm: float) -> Problem:
-    """Weights over 16 orders of magnitude with rows that almost cancel: 2 inputs, layers of 3, 3 and 2 neurons."""
-    sizes = [2, 3, 3, 2, 2]
-    weights, biases = [], []
-    for n, m in itertools.pairwise(sizes):
-        W = rng.normal(size=(m, n)) * 10.0 ** rng.uniform(-8, 8, size=(m, n))
-        W[1] = -W[0] * (1 + rng.normal() * 1e-15)
-        weights.append(W)
-        biases.append(rng.normal(size=m) * 10.0 ** rng.uniform(-8, 8, size=m))
-    x = rng.normal(size=2) * 10.0 ** rng.uniform(-3, 3)
-    return robustness(Network.from_arrays(weights, biases), x, norm)
-
-
 @pytest.mark.parametrize("norm", [1, 2, math.inf])
 @given(seed=seeds)
 def test_margins_cover_the_rounding_of_composed_rows(norm: float, seed: int) -> None:
@@ -327,15 +311,6 @@ def test_a_point_of_the_true_region_passes_the_test_with_margins(seed: int) -> N
             for A in (cells.of(exact_pattern(problem.network, v)), cells.full(point)):
                 region, _ = A.region(math.inf)
                 assert region.contains(point, problem.norm.value(point))
-
-
-def exact_pattern(network: Network, v: list[Fraction]) -> list[Signs]:
-    pattern: list[Signs] = []
-    for W, b in zip(network.weights[:-1], network.biases[:-1], strict=True):
-        z = [dot([Fraction(float(a)) for a in row], v) + Fraction(float(c)) for row, c in zip(W, b, strict=True)]
-        pattern.append(np.array([1 if t >= 0 else -1 for t in z], dtype=np.int8))
-        v = [max(t, Fraction(0)) for t in z]
-    return pattern
 
 
 @KINDS

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from hypothesis import given
-from test_searches import check_against
 
 import layercert as lc
+from helpers.agreement import check_against
 from helpers.brute import brute_force
 from helpers.tiny import degenerate, examples, generic, seeds
 from layercert import shipped

@@ -25,7 +25,7 @@ from helpers.program_cases import CASES, NORMS, build, polyhedron, reference
 from layercert import shipped
 from layercert.arrays import gamma
 from layercert.attack.attack import attack
-from layercert.compiled import compiling
+from layercert.compiled import compiling, jit
 from layercert.geometry import Polyhedron
 from layercert.io import load
 from layercert.methods import METHODS, Method
@@ -33,7 +33,7 @@ from layercert.network import Network
 from layercert.norms import Box, Norm
 from layercert.problem import robustness
 from layercert.programs.chain import SolverChain
-from layercert.programs.kernels import jit, kernels
+from layercert.programs.kernels import kernels
 from layercert.programs.kernels.proof import bound_in_box
 from layercert.programs.program import Programs, Solutions, Solver, check, prove
 from layercert.programs.stacks import make_chain

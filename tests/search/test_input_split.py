@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 from functools import partial
@@ -10,9 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 from hypothesis import example, given
-from numpy.random import Generator
 
 import layercert as lc
+from helpers.boxes import band, exact_layers, random_net
 from helpers.brute import brute_force, only_ties
 from helpers.tiny import degenerate, examples, generic, seeds
 from layercert.methods import METHODS, Method, choose
@@ -29,13 +28,6 @@ from layercert.search.input_split.frontier import Frontier
 from layercert.search.input_split.model import build, scratch
 from layercert.search.input_split.search import sides_of
 from layercert.search.task import Task
-
-
-def random_net(rng: Generator, *sizes: int) -> Network:
-    return Network.from_arrays(
-        [rng.normal(size=(m, n)) * math.sqrt(2 / n) for n, m in itertools.pairwise(sizes)],
-        [rng.normal(size=m) * 0.3 for m in sizes[1:]],
-    )
 
 
 def measured(problem: Problem, method: str = "input-split") -> lc.Result:
@@ -112,13 +104,6 @@ def test_networks_without_hidden_layers_and_without_clauses() -> None:
 # Clauses with several rows
 
 
-def band(low: float, high: float) -> Problem:
-    """Unsafe where both outputs are <= 0: |t| >= low and |t| <= high, with |t| = relu(t) + relu(-t)."""
-    net = Network.from_arrays([[[1.0], [-1.0]], [[-1.0, -1.0], [1.0, 1.0]]], [[0.0, 0.0], [low, -high]])
-    clause = Clause(np.eye(2), np.zeros(2))
-    return Problem(net, np.array([0.1]), (clause,), Norm(math.inf), 3.0, (np.array([-2.0]), np.array([2.0])))
-
-
 def run(problem: Problem, any_witness: bool) -> tuple[float, float]:
     task = Task(problem, make_chain("default", problem.norm), min(problem.radius, problem.reach))
     task.any_witness = any_witness
@@ -143,20 +128,6 @@ def test_all_rows_of_a_clause_count() -> None:
 
 
 # The kernels against rational arithmetic
-
-
-def exact_layers(net: Network, v: list[Fraction]) -> tuple[list[Fraction], list[Fraction]]:
-    """All pre-activations, one after the other, and the outputs."""
-    h, seen = v, []
-    for i, (W, b) in enumerate(zip(net.weights, net.biases, strict=True)):
-        z = [
-            sum((Fraction(float(w)) * x for w, x in zip(row, h, strict=True)), Fraction(float(c)))
-            for row, c in zip(W, b, strict=True)
-        ]
-        if i < net.L:
-            seen += z
-            h = [max(t, Fraction(0)) for t in z]
-    return seen, z
 
 
 @examples(dev=40, ci=200)

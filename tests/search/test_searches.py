@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 
 import layercert as lc
-from helpers.brute import brute_force, only_ties
+from helpers.agreement import check_against
+from helpers.brute import brute_force
 from helpers.tiny import degenerate, examples, generic, seeds
 from layercert.methods import METHODS, Method
 from layercert.network import Network
@@ -27,36 +28,6 @@ from layercert.session import Progress
 
 GEOMETRIC = [name for name, method in METHODS.items() if name != "mip" and method.complete]
 ALL = [name for name, method in METHODS.items() if method.complete]
-
-
-def check_against(true: float, problem: Problem, method: str) -> None:
-    domain = problem.domain
-    if true == 0 and not problem.is_unsafe(problem.x):
-        return  # brute force cannot tell a tie from a margin of 1e-15
-    r = lc.measure(
-        problem.network, problem.x, problem.norm.p, problem.label, problem.radius, domain, method, time_limit=60
-    )
-    tolerance = 1e-7 * max(true, 1e-3) if math.isfinite(true) else 0.0
-    # bounds are bounds, whatever the status
-    assert r.lower <= true + tolerance, (method, true, r)
-    assert r.upper >= true - tolerance, (method, true, r)
-    if not METHODS[method].complete:
-        assert r.status != "robust" or true >= problem.radius * (1 - 1e-7), (method, true, r)
-        return
-    if true > problem.radius * (1 + 1e-7) or math.isinf(true):
-        assert r.status == "robust", (method, true, r)
-    elif true < problem.radius * (1 - 1e-7):
-        if r.status == "undecided" and only_ties(problem, true):
-            assert r.lower == pytest.approx(true, rel=1e-7)  # the radius is right, but no float64 point attains the tie
-            return
-        assert r.status == "exact", (method, true, r)
-        assert r.lower == pytest.approx(true, rel=1e-7, abs=1e-9), method
-        assert r.upper == pytest.approx(true, rel=1e-7, abs=1e-9), method
-        assert r.witness is not None
-        assert problem.is_unsafe(r.witness)  # the network itself says another class (or a tie)
-        assert problem.distance(r.witness) == r.upper
-        if domain is not None:
-            assert (r.witness >= domain[0]).all() and (r.witness <= domain[1]).all()
 
 
 @examples(dev=30, ci=150)
