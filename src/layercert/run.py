@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
@@ -22,8 +23,8 @@ from layercert.system.threads import one_thread
 __all__ = ["EXACT", "MARGIN", "NOISE", "How", "Progress", "Watch"]
 __all__ += ["closest", "deadline_of", "decide", "measure", "verify"]
 
-#: The note of an answer that the time limit left open.
-OUT_OF_TIME = "time limit reached"
+#: Seconds that the last look at a witness (in exact arithmetic, in the model's own runtime) may take beyond the limit.
+GRACE = 0.3
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def closest(problem: Problem, how: How | None = None) -> Result:
     """`measure` for any problem: the unsafe point nearest to x, within the radius and inside the domain."""
     how = how or How()
     session = _pursue(problem, how, stop_at_witness=False)
-    progress, note = session.progress, session.note
+    progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
     within = progress.witness is not None and progress.upper <= problem.radius
     if progress.lower >= problem.radius and not within:
         status = Status.ROBUST
@@ -79,7 +80,7 @@ def closest(problem: Problem, how: How | None = None) -> Result:
         note = note or "a search without a radius looks no farther"
     else:
         status = Status.UNDECIDED
-        note = note if session.over else OUT_OF_TIME
+        note = session.note or _why_open(progress)
     return _result(session, status, note, how)
 
 
@@ -108,14 +109,14 @@ def decide(problem: Problem, how: How | None = None) -> Result:
     """`verify` for any problem: is there an unsafe point within the radius and inside the domain?"""
     how = how or How()
     session = _pursue(problem, how, stop_at_witness=True)
-    progress, note = session.progress, session.note
+    progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
     if progress.upper <= problem.radius:
         verdict = Verdict.NOT_ROBUST
     elif progress.lower >= problem.radius:
         verdict = Verdict.ROBUST
     else:
         verdict = Verdict.UNDECIDED
-        note = note if session.over else OUT_OF_TIME
+        note = session.note or _why_open(progress)
     return _result(session, verdict, note, how)
 
 
@@ -123,8 +124,15 @@ def _pursue(problem: Problem, how: How, stop_at_witness: bool) -> Session:
     """Pursue until the search ends, the budget is spent, or the question is answered."""
     deadline = deadline_of(how.time_limit)
     session = Session(problem, how.method, how.stack, how.watch, stop_at_witness, deadline)
-    session.advance(deadline)
+    session.advance()
     return session
+
+
+def _why_open(progress: Progress) -> str:
+    """What to say of a search that ended by itself and left a gap."""
+    if progress.unsettled is not None:
+        return "the nearest point found is unsafe up to rounding only, and none next to it could be settled"
+    return "the search ended with its bounds apart: what is between them is within its margins for rounding"
 
 
 def deadline_of(time_limit: float | None) -> float | None:
@@ -146,7 +154,8 @@ def _result(session: Session, status: Status | Verdict, note: str, how: How) -> 
     lower, seconds = min(progress.lower, progress.upper), progress.seconds
     holds = None
     if progress.witness is not None:
-        progress.witness, holds = harden(problem, progress.witness)
+        with suppress(clock.OutOfTime), clock.until(None if how.time_limit is None else clock.now() + GRACE):
+            progress.witness, holds = harden(problem, progress.witness)
         progress.upper = problem.distance(progress.witness)
     evidence = None
     if how.certificate:

@@ -24,6 +24,8 @@ EXACT = 1e-6
 NOISE = 1e-12
 #: The search looks this much (relative) beyond the radius, so that "nothing within the radius" is proved at the radius.
 MARGIN = 1e-9
+#: The note of an answer that the time limit left open.
+OUT_OF_TIME = "time limit reached"
 
 Watch = Callable[["Progress", Event | None], None]
 
@@ -67,8 +69,9 @@ class Progress:
 class Session:
     """A search that can be paused and taken up again.
 
-    `deadline` (on our clock) is the end of the whole session, for solvers that cannot be interrupted from outside;
-    with `stop_at_witness` any unsafe point within the radius ends it, without it only the nearest one does.
+    `deadline` (on our clock) is the end of the whole session: everything inside it looks at the clock, and whatever it
+    is at when the time is up is left there (`late`); the bounds and the witness so far stay. With `stop_at_witness` any
+    unsafe point within the radius ends it, without it only the nearest one does.
     """
 
     def __init__(
@@ -85,15 +88,18 @@ class Session:
         self.watch, self.stop_at_witness, self.deadline = watch, stop_at_witness, deadline
         self.note = ""
         self.interrupted = False
+        self.late = False
         self.over = False
         self._task: Task | None = None
         self._events: Iterator[Event] | None = None
 
     def advance(self, until: float | None = None) -> bool:
         """Go on until the session is over (True), or the clock passes `until` (False)."""
-        with one_thread():
+        with one_thread(), clock.until(self.deadline):
             try:
                 self._advance(until)
+            except clock.OutOfTime:
+                self.note, self.late, self.over = OUT_OF_TIME, True, True
             except KeyboardInterrupt:
                 self.note, self.interrupted, self.over = "interrupted", True, True
         return self.over
@@ -107,7 +113,10 @@ class Session:
                 self._finish()
             else:
                 self._book(event)
-                if not self.over and until is not None and clock.now() > until:
+                if self.over:
+                    return
+                clock.check()
+                if until is not None and clock.now() > until:
                     return
 
     def _start(self) -> None:
@@ -129,7 +138,7 @@ class Session:
         if self.note:
             self.over = True
             return
-        self._task.deadline, self._task.any_witness = self.deadline, self.stop_at_witness
+        self._task.any_witness = self.stop_at_witness
         self._events = self.method.search(self._task)
 
     def _book(self, event: Event) -> None:

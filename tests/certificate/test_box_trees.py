@@ -24,11 +24,12 @@ from layercert.certificate.claim import BoxTree, Certificate, load_certificate
 from layercert.certificate.forms import bound_neurons, bound_rows, pack, work
 from layercert.certificate.rejected import Rejected
 from layercert.certificate.setting import Setting
-from layercert.certify import prove
+from layercert.certify import Unproved, prove
 from layercert.certify.boxes import Unclosed, box_tree
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
+from layercert.system import clock
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,10 @@ def test_a_whole_domain_is_covered_to_its_ends() -> None:
 def test_the_deadline_is_kept() -> None:
     problem = band(0.7, 0.7)
     setting = Setting(problem.network, problem.x, math.inf, 1.0, problem.domain)
-    with pytest.raises(Unclosed, match=r"time limit|no number of cuts"):
-        box_tree(setting, problem.clauses[0].C, problem.clauses[0].d, deadline=0.0)
+    with clock.until(None, looks=1), pytest.raises(clock.OutOfTime):
+        box_tree(setting, problem.clauses[0].C, problem.clauses[0].d)
+    with pytest.raises(Unproved, match="the time limit was reached before the proof was complete"):
+        prove(problem, 0.5, None, math.inf, deadline=clock.now() - 1.0)
 
 
 def test_other_norms_may_use_a_tree_of_the_larger_ball() -> None:

@@ -27,8 +27,8 @@ class Unclosed(Exception):  # noqa: N818 - an outcome, not a mistake of the prog
     """The tree could not be finished, and why."""
 
 
-def box_tree(setting: Setting, C: Matrix, d: Vector, deadline: float | None = None, most: float = math.inf) -> BoxTree:
-    """A tree that excludes the clause C f <= d from the ball's box; Unclosed beyond `most` nodes or the deadline."""
+def box_tree(setting: Setting, C: Matrix, d: Vector, most: float = math.inf) -> BoxTree:
+    """A tree that excludes the clause C f <= d from the ball's box; Unclosed beyond `most` nodes."""
     net = pack(setting.network, C, d)
     memory = work(net)
     n = setting.network.inputs
@@ -39,6 +39,7 @@ def box_tree(setting: Setting, C: Matrix, d: Vector, deadline: float | None = No
     cuts: list[Vector] = []
     opened, nodes = 1, 0
     while opened:
+        clock.check()
         axis, cut = np.full(ROUND, -1, np.int32), np.zeros(ROUND)
         opened, made = grow(net, memory, lo, hi, side, opened, axis, cut)
         if opened < 0:
@@ -46,8 +47,6 @@ def box_tree(setting: Setting, C: Matrix, d: Vector, deadline: float | None = No
         axes.append(axis[:made])
         cuts.append(cut[:made])
         nodes += made
-        if deadline is not None and clock.now() > deadline:
-            raise Unclosed("the time limit was reached before the proof was complete")
         if nodes > most:
             raise Unclosed(f"the proof needs more than {nodes} boxes")
     return BoxTree(np.concatenate(axes), np.concatenate(cuts))

@@ -67,11 +67,8 @@ class TreeRecorder:
 class TreeBuilder:
     """One clause's tree in the checker's own terms."""
 
-    def __init__(
-        self, task: Task, setting: Setting, recorder: TreeRecorder, clause: Clause, deadline: float | None
-    ) -> None:
+    def __init__(self, task: Task, setting: Setting, recorder: TreeRecorder, clause: Clause) -> None:
         self.task, self.setting, self.recorder, self.clause = task, setting, recorder, clause
-        self.deadline = deadline
         self.arithmetic = FloatArithmetic(setting)
         self.ends = np.cumsum([0, *setting.network.widths])
         self.leaves = Leaves(task)
@@ -95,8 +92,7 @@ class TreeBuilder:
             root = Plan(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m))
         stack: list[tuple[Plan, Bounds | None]] = [(root, start)]
         while stack:
-            if self.deadline is not None and clock.now() > self.deadline:
-                raise Unproved("the time limit was reached before the proof was complete")
+            clock.check()
             plan, bounds = stack.pop()
             stack.extend(reversed(self._place(plan, bounds)))
         return self._pack()

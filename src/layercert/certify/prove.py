@@ -41,6 +41,14 @@ def prove(
 
     by_boxes: whether to try a box tree first; None leaves it to the number of inputs.
     """
+    try:
+        with clock.until(deadline):
+            return _prove(problem, lower, witness, upper, by_boxes)
+    except clock.OutOfTime:
+        raise Unproved("the time limit was reached before the proof was complete") from None
+
+
+def _prove(problem: Problem, lower: float, witness: Vector | None, upper: float, by_boxes: bool | None) -> Certificate:
     if not problem.network.fits_dense:
         raise Unproved("the network's sparse layers are too large to be made dense, which certificates need")
     radius = min(lower * (1.0 - MARGIN), problem.reach)
@@ -53,10 +61,10 @@ def prove(
     if by_boxes and math.isinf(problem.norm.p) and radius > 0:
         # without a witness nothing says that the margin is needed, and a whole domain should be covered to its ends
         full = min(lower, problem.reach) if witness is None else radius
-        trees = _box_trees(problem, full, deadline, witness)
+        trees = _box_trees(problem, full, witness)
         radius = full if trees else radius
     if not trees:
-        trees = _neuron_trees(problem, radius, deadline)
+        trees = _neuron_trees(problem, radius)
     return Certificate(
         network=problem.network.sha256,
         x=problem.x,
@@ -71,30 +79,27 @@ def prove(
     )
 
 
-def _box_trees(problem: Problem, radius: float, deadline: float | None, witness: Vector | None) -> list[Tree | BoxTree]:
+def _box_trees(problem: Problem, radius: float, witness: Vector | None) -> list[Tree | BoxTree]:
     """Box trees for all clauses; none when next to a witness they grow too large (then neurons are split)."""
     setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
     # up to a radius that was asked for there is room for bounds; up to a witness boxes must shrink to nothing
     most = MOST_BOXES if witness is None else MOST_BESIDE_WITNESS
     try:
-        return [box_tree(setting, clause.C, clause.d, deadline, most) for clause in problem.clauses]
-    except Unclosed as error:
-        if deadline is not None and clock.now() > deadline:
-            raise Unproved(str(error)) from None
+        return [box_tree(setting, clause.C, clause.d, most) for clause in problem.clauses]
+    except Unclosed:
         return []
 
 
-def _neuron_trees(problem: Problem, radius: float, deadline: float | None) -> list[Tree | BoxTree]:
+def _neuron_trees(problem: Problem, radius: float) -> list[Tree | BoxTree]:
     """The adaptive search's trees, one for each clause."""
     setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
     task = Task(problem, make_chain("default", problem.norm), radius * (1.0 + 0.5 * MARGIN))
     recorder = TreeRecorder()
     if radius > 0:
         for _ in adaptive(task, recorder=recorder):
-            if deadline is not None and clock.now() > deadline:
-                raise Unproved("the time limit was reached before the proof was complete")
+            clock.check()
     trees: list[Tree | BoxTree] = []
     for clause in problem.clauses:
-        builder = TreeBuilder(task, setting, recorder, clause, deadline)
+        builder = TreeBuilder(task, setting, recorder, clause)
         trees.append(builder.tree() if radius > 0 else builder.trivial())
     return trees

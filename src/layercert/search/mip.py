@@ -45,11 +45,8 @@ def mip(task: Task) -> Iterator[Event]:
     task.note = "the lower bound is the word of HiGHS, within its tolerances; it is not re-proved"
     lowest = math.inf
     for number, clause in enumerate(problem.clauses):
-        left = math.inf if task.deadline is None else task.deadline - clock.now()
-        if left <= 0:
-            yield Bound(0.0)
-            return
-        bound, step, interrupted = _solve(task, clause, left)
+        clock.check()
+        bound, step, interrupted = _solve(task, clause)
         if step is not None:
             distance = problem.norm.value(step)
             if distance < task.U:
@@ -62,7 +59,7 @@ def mip(task: Task) -> Iterator[Event]:
             raise KeyboardInterrupt
 
 
-def _solve(task: Task, clause: Clause, seconds: float) -> tuple[float, Vector | None, bool]:
+def _solve(task: Task, clause: Clause) -> tuple[float, Vector | None, bool]:
     """HiGHS's lower bound for one clause (the ball's radius when it finds nothing inside), its point, and Ctrl-C."""
     import highspy
 
@@ -78,9 +75,10 @@ def _solve(task: Task, clause: Clause, seconds: float) -> tuple[float, Vector | 
     h.setOptionValue("dual_feasibility_tolerance", 1e-9)
     h.setOptionValue("mip_rel_gap", 1e-8)
     h.setOptionValue("mip_abs_gap", 1e-10)
-    if math.isfinite(seconds):
-        h.setOptionValue("time_limit", max(seconds, 0.01))
     h.passModel(model.build(highspy))
+    clock.check()
+    if math.isfinite(clock.left()):
+        h.setOptionValue("time_limit", max(clock.left(), 0.01))
     interrupted = _run(h)
     status, stopped = h.getModelStatus(), (highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kInterrupt)
     if status == highspy.HighsModelStatus.kInfeasible:

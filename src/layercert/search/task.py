@@ -50,7 +50,6 @@ class Task:
         self.slip = 0.0
         self.note = ""  # what the result should say about how it was found
         self.any_witness = False  # the question is settled by any unsafe point within U, near or far
-        self.deadline: float | None = None  # on our clock; for a solver that cannot be interrupted from outside
         self.horizon = horizon(problem)
 
     @cached_property

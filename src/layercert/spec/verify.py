@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from layercert.arrays import Vector
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
 from layercert.certify import Unproved, prove
 from layercert.methods import choose, method_named
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.run import deadline_of
+from layercert.run import GRACE, deadline_of
 from layercert.session import Session
 from layercert.spec.cases import Case, Spec
 from layercert.spec.counterexample import Counterexample, Grid, realise
@@ -103,8 +104,7 @@ def verify_spec(
     started, deadline = clock.now(), deadline_of(time_limit)
     share = 1.0 / max(len(spec.cases), 1)
     hunts = [_Hunt(case, network, method, stack, deadline, share) for case in spec.cases]
-    _go_round(hunts, deadline)
-    timeout = deadline is not None and clock.now() > deadline
+    timeout = _go_round(hunts, deadline)
     found = next((h.found for h in hunts if h.found is not None), None)
     closed = sum(h.answer is Answer.UNSAT for h in hunts)
     doubtful = next((h for h in hunts if h.answer is Answer.UNKNOWN), None)
@@ -123,22 +123,23 @@ def verify_spec(
     return _certified(result, network, spec, deadline_of(time_limit)) if certificate else result
 
 
-def _go_round(hunts: list[_Hunt], deadline: float | None) -> None:
-    """Give every open case its slice in turn, until all are answered, one is violated or the time is up."""
+def _go_round(hunts: list[_Hunt], deadline: float | None) -> bool:
+    """Give every open case its slice in turn, until all are answered, one is violated or the time is up (True)."""
     length = SLICE
     waiting = list(hunts)
-    while waiting:
-        for hunt in waiting:
-            if deadline is not None and clock.now() > deadline:
-                return
-            end = math.inf if len(waiting) == 1 else clock.now() + length
-            if deadline is not None:
-                end = min(end, deadline)
-            hunt.advance(None if math.isinf(end) else end)
-            if hunt.answer is Answer.SAT or hunt.interrupted:
-                return
-        waiting = [h for h in waiting if h.answer is None]
-        length *= 2.0
+    try:
+        while waiting:
+            for hunt in waiting:
+                with clock.until(deadline):
+                    clock.check()
+                hunt.advance(None if len(waiting) == 1 else clock.now() + length)
+                if hunt.answer is Answer.SAT or hunt.interrupted:
+                    return False
+            waiting = [h for h in waiting if h.answer is None]
+            length *= 2.0
+    except clock.OutOfTime:
+        return True
+    return False
 
 
 class _Hunt:
@@ -170,16 +171,24 @@ class _Hunt:
             session, self._session = self._session, None  # a finished search holds much memory
             self.programs += session.progress.chain.programs
             self._judge(session)
+            if session.late:
+                return
 
     def _quickly(self, problem: Problem) -> bool:
         """Is there a counterexample that needs no search?"""
-        v = falsify(problem, self.share)
-        self.found = None if v is None else realise(self.case, problem, v, Grid(self.case))
+        with clock.until(self.deadline):
+            v = falsify(problem, self.share)
+        self.found = None if v is None else self._realise(problem, v)
         if self.found is not None and self.found.runtime_agrees is not False:
             self.answer = Answer.SAT
         else:
             self.found = None
         return self.answer is not None
+
+    def _realise(self, problem: Problem, v: Vector) -> Counterexample | None:
+        """A counterexample next to an unsafe point; one found in time may be checked a little later."""
+        with clock.until(None if self.deadline is None else self.deadline + GRACE):
+            return realise(self.case, problem, v, Grid(self.case))
 
     def _judge(self, session: Session) -> None:
         progress = session.progress
@@ -187,7 +196,7 @@ class _Hunt:
         if session.interrupted:
             self.answer, self.note, self.interrupted = Answer.UNKNOWN, "interrupted", True
         elif progress.witness is not None and progress.upper <= problem.radius:
-            self.found = realise(self.case, problem, progress.witness, Grid(self.case))
+            self.found = self._realise(problem, progress.witness)
             if self.found is not None:
                 self.answer = Answer.SAT
             elif not self.shrunk:
@@ -198,6 +207,8 @@ class _Hunt:
             self.answer = Answer.UNKNOWN if self.shrunk else Answer.UNSAT
             if self.shrunk:
                 self.note = "the unsafe set is touched within rounding only: no point is unsafe by 1e-6 or more"
+        elif session.late:
+            return
         elif progress.unsettled is not None and not self.shrunk:
             self.shrunk = True  # unsafe up to rounding: points that are so beyond doubt decide
         else:

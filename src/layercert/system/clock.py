@@ -1,28 +1,116 @@
-"""The clock of time limits and of seconds in results: it stands still while kernels are compiled, once a machine."""
+"""The clock of time limits and of seconds in results: it stands still while kernels are compiled, once a machine.
+
+How a time limit reaches everything. Whoever has a limit opens a scope, and whatever runs long inside it looks at the
+clock, in Python by `check`, which raises OutOfTime:
+
+    with clock.until(clock.now() + seconds):
+        for part in work:
+            clock.check()
+            ...
+
+Scopes nest: the earliest end counts. `Session` opens the scope of a search, catches OutOfTime and keeps what was proved
+so far, so a search needs no other care than to look often: every tenth of a second or so on the largest networks.
+
+How a kernel uses it. Compiled code does not raise. It takes a `Timer` (a named tuple: as an argument of its own, or as
+a field of the structure it takes anyway), asks `late` of `layercert.compiled.timer` before each long step (a pass
+through the network, some rows of a product), and when that says True returns at once whatever it has, provided that
+this is sound. Its caller in Python then calls `check`:
+
+    answer = kernel(model, clock.timer())
+    clock.check()                              # raises where the kernel gave up
+
+A look costs some 50 ns. Make the timer anew for each call: `clock.timer()` belongs to the scope that is open.
+"""
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
 
-# (seconds spent compiling so far, since when a compilation runs or None): replaced as a whole, so that threads may look
-_compiling: tuple[float, float | None] = (0.0, None)
+import numpy as np
+from numpy.typing import NDArray
+
+# seconds spent compiling so far; one place in memory, since kernels look there too
+_compiling = np.zeros(1)
+_since: float | None = None  # when the compilation that runs began
+
+
+class OutOfTime(BaseException):
+    """The scope's end has passed. Like KeyboardInterrupt it is nobody's error: `except Exception` lets it through."""
+
+
+class Timer(NamedTuple):
+    """A scope as kernels see it, see `layercert.compiled.timer`."""
+
+    end: float  # on our clock
+    compiling: NDArray[np.float64]  # what our clock is behind the machine's
+    looks: NDArray[np.float64]  # how often anybody looked, and how often is allowed (inf, but in tests)
+
+
+_ENDLESS = Timer(math.inf, _compiling, np.array([0.0, math.inf]))
+_scope: ContextVar[Timer] = ContextVar("scope", default=_ENDLESS)
 
 
 def now() -> float:
     """Monotonic seconds, without those that went into compiling."""
-    spent, since = _compiling
-    return (time.monotonic() if since is None else since) - spent
+    since = _since
+    return (time.monotonic() if since is None else since) - float(_compiling[0])
 
 
 def stop() -> None:
     """Compiling begins."""
-    global _compiling
-    _compiling = (_compiling[0], time.monotonic())
+    global _since
+    _since = time.monotonic()
 
 
 def go_on() -> None:
     """Compiling is over."""
-    global _compiling
-    spent, since = _compiling
-    if since is not None:
-        _compiling = (spent + time.monotonic() - since, None)
+    global _since
+    if _since is not None:
+        _compiling[0] += time.monotonic() - _since
+        _since = None
+
+
+@contextmanager
+def until(end: float | None, looks: float | None = None) -> Iterator[None]:
+    """A scope that ends at this time of our clock (None: with the scope around it, if any).
+
+    A number of looks ends it too: so a test can stop a run at each of its looks, whatever the speed of the machine.
+    """
+    around = _scope.get()
+    counted = around.looks if looks is None else np.array([0.0, looks])
+    token = _scope.set(Timer(around.end if end is None else min(end, around.end), _compiling, counted))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def timer() -> Timer:
+    """The scope that is open, for a kernel."""
+    return _scope.get()
+
+
+def left() -> float:
+    """Seconds until the scope ends: inf without one, 0 or less when it is over."""
+    scope = _scope.get()
+    if scope.looks[0] >= scope.looks[1]:
+        return 0.0
+    return scope.end if math.isinf(scope.end) else scope.end - now()
+
+
+def passed() -> bool:
+    """Is the scope over? Counts as a look."""
+    scope = _scope.get()
+    scope.looks[0] += 1.0
+    return bool(scope.looks[0] >= scope.looks[1]) or (math.isfinite(scope.end) and now() >= scope.end)
+
+
+def check() -> None:
+    """Raise OutOfTime where the scope is over."""
+    if passed():
+        raise OutOfTime
