@@ -19,13 +19,14 @@ install  = $(PIP) $(1) || { echo "installation failed, trying once more"; sleep 
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test coverage lint format docs bench soundness install clean
+.PHONY: help demo test coverage fuzz lint format docs bench soundness install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     run the tool on a few shipped inputs"
 	@echo "make test     lint, types, import direction, tests"
 	@echo "make coverage the same, and which lines of Python no test ran"
+	@echo "make fuzz     the property tests with new random examples, 20 times as many: make fuzz ARGS='tests/io -k conv'"
 	@echo "make lint     the same without the tests"
 	@echo "make format   let ruff rewrite what it can"
 	@echo "make docs     the documentation, in build/site"
@@ -42,6 +43,10 @@ test: lint
 
 coverage:
 	$(MAKE) test ARGS="--cov --cov-report term $(ARGS)"
+
+# What fails is kept in tests/found and tried again by make test.
+fuzz: $(DEV)
+	LAYERCERT_FUZZ=1 $(BIN)/python -m pytest -n 2 -m hypothesis $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check

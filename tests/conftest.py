@@ -1,26 +1,19 @@
-"""Shared by all tests: hypothesis profiles, optional parts, and the rule that CI skips nothing."""
+"""Shared by all tests: hypothesis profiles (helpers/profiles.py), optional parts, the rule that CI skips nothing."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections.abc import Generator
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
+
+from helpers.profiles import IN_CI
 
 # In the background (nohup make test &) a shell starts us deaf to Ctrl-C, and so would be every process the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-IN_CI = os.environ.get("LAYERCERT_CI") == "1"
-
-# No deadline: the first example of a kernel pays for its compilation.
-settings.register_profile("dev", deadline=None, max_examples=25)
-settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True, print_blob=True)
-settings.load_profile("ci" if IN_CI else "dev")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,10 +7,11 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
+from helpers.profiles import examples
 from layercert.arrays import Matrix, Vector
 from layercert.errors import LayerCertError, OptionError
 from layercert.network import Network
@@ -217,7 +218,7 @@ class TestHalfspace:
             assert (distance, w.tolist()) == (0.0, [0.0])
 
     @given(case=halfspaces(), drift=st.sampled_from([0.0, 1e-13, 1e-12]))
-    @settings(max_examples=60)
+    @examples(60)
     def test_proved_bound_is_below_and_close(self, p: float, case: tuple[Vector, float, Box], drift: float) -> None:
         """`drift` as small as the rounding errors that it stands for: relative to ||g||."""
         g, s, box = case

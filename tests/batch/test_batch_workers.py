@@ -101,7 +101,7 @@ def test_killed_at_random_moments_and_continued(tmp_path: Path) -> None:
     subprocess.run([*LAYERCERT, *options, "--out", str(whole)], check=True, stdout=subprocess.DEVNULL)
     with closing(open_store(whole)) as store:
         reference = comparable(store)
-    seed = random.randrange(2**32)
+    seed = 1
     rng = random.Random(seed)
     done: list[int] = [0]
     environment = {**os.environ, "LAYERCERT_TEST_ALLOWED": str(allowed)}

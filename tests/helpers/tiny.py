@@ -12,6 +12,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from numpy.random import Generator
 
+from helpers import profiles
 from layercert.network import Network
 from layercert.problem import Problem, robustness
 
@@ -24,9 +25,8 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def examples(dev: int, ci: int) -> settings:
-    """So many seeds here, and so many in CI (whose profile asks for at least 60 examples)."""
-    count = ci if settings().max_examples >= 60 else dev
-    return settings(max_examples=count, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+    """So many seeds in `make test`, and so many in CI; there is nothing to shrink in a seed."""
+    return settings(profiles.examples(dev, ci), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
 def generic(seed: int) -> Problem:

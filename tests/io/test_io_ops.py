@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.onnx_models import NEWEST, build, numbers, run
+from helpers.profiles import examples
 from layercert.cli import main
 from layercert.errors import ModelError
 from layercert.io import load
@@ -77,7 +78,7 @@ def convolutions(draw: Draw) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     return (1, channels, *space), (out, channels // group, *kernel), text
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(case=convolutions(), bias=st.booleans(), opset=st.sampled_from([9, 11, 17, 22]))
 def test_convolutions(folder: Path, case: Any, bias: bool, opset: int) -> None:
     shape, weights, text = case
@@ -104,14 +105,14 @@ def poolings(draw: Draw, most: int = 3) -> tuple[tuple[int, ...], str]:
     return (1, draw(st.integers(1, 2)), *space), text
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(case=poolings(), include=st.booleans(), opset=st.sampled_from([9, 11, 19, 22]))
 def test_average_pooling(folder: Path, case: Any, include: bool, opset: int) -> None:
     shape, text = case
     assert check(folder, f"h = AveragePool<{text}, count_include_pad={include:d}>(x)", shape, opset).L == 0
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(case=poolings(), first=st.booleans(), opset=st.sampled_from([9, 10, 12, 22]))
 def test_max_pooling(folder: Path, case: Any, first: bool, opset: int) -> None:
     shape, text = case
@@ -311,7 +312,7 @@ def graphs(draw: Draw) -> tuple[str, dict[str, Any]]:
     return ";".join(lines), constants
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(graph=graphs(), seed=st.integers(0, 999))
 def test_any_graph_is_rewritten_exactly(folder: Path, graph: Any, seed: int) -> None:
     """Bit for bit what onnxruntime computes, however values branch, skip and meet again."""

@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from scipy.sparse import csr_array
 
 import layercert as lc
 from helpers.brute import brute_force
 from helpers.onnx_models import build
+from helpers.profiles import examples
 from helpers.tiny import degenerate, generic, seeds
 from layercert import network as network_module
 from layercert.batch.store import network_bytes, network_from
@@ -156,7 +157,7 @@ def as_sparse(problem: Problem) -> Problem:
     return replace(problem, network=stored_sparse(problem.network))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=seeds)
 def test_bounds_of_every_layer_hold(seed: int) -> None:
     """At random points of the ball (corners included) every pre-activation lies between its bounds."""
@@ -176,7 +177,7 @@ def test_bounds_of_every_layer_hold(seed: int) -> None:
             assert (z >= layer.lo - room).all() and (z <= layer.hi + room).all()
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(seed=seeds)
 def test_linear_bounds_hold_in_exact_arithmetic(seed: int) -> None:
     """Where all classes share a large term, rounding errors are as large as the margins: bounds must count them."""
@@ -203,7 +204,7 @@ def test_linear_bounds_hold_in_exact_arithmetic(seed: int) -> None:
                     assert bound <= value
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(seed=seeds)
 def test_the_search_is_sound_on_generic_and_degenerate_networks(seed: int) -> None:
     for family in (generic, degenerate):
@@ -220,7 +221,7 @@ def test_the_search_is_sound_on_generic_and_degenerate_networks(seed: int) -> No
                 assert event.distance >= distance * (1 - 1e-7)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(seed=seeds)
 def test_the_default_method_stays_exact_on_sparse_layers(seed: int) -> None:
     problem = generic(seed)

@@ -7,7 +7,7 @@ a good one needs no care; evaluating it does. The terms of all sums there are >=
 
 The best split belongs to the nearest point u = min(room, tau*direction), direction = (|g|/top)^(q-1), where tau solves
 an equation that is concave and piecewise linear: Newton from below takes a handful of steps. For p = 1 the coordinates
-with |g| above a threshold are filled, and the threshold is found by bisection.
+with |g| above a threshold are filled, and the threshold is found by bisection among the |g| themselves.
 """
 
 from __future__ import annotations
@@ -295,21 +295,26 @@ def fill(size: Vector, room: Vector, direction: Vector, s: float, top: float, p:
 def threshold(size: Vector, room: Vector, s: float, top: float, keep: Vector) -> bool:
     """g1 for p = 1: |g| cut off at the least level above which the coordinates, filled up, do not reach s.
 
+    That level is 0 or one of the sizes themselves, so the bisection runs between two of them until they meet: halving
+    an interval alone leaves the level 1e-16*top too high, which is a lot where the sizes differ by as much.
     Returns whether everything is full.
     """
-    low, high = 0.0, top
-    for _ in range(60):
-        level = 0.5 * (low + high)
-        paid = 0.0
+    low, high = 0.0, top  # the level is in [low, high], and both are candidates
+    while low < high:
+        level = 0.5 * low + 0.5 * high
+        if not level < high:
+            level = low
+        paid, below, above = 0.0, 0.0, high
         for c in range(len(size)):
-            paid += size[c] * room[c] if size[c] > level else 0.0
+            filled = size[c] > level
+            paid += size[c] * room[c] if filled else 0.0
+            above = min(above, size[c] if filled else high)
+            below = max(below, 0.0 if filled else size[c])
         if paid < s:
-            high = level
+            high = max(below, low)
         else:
-            low = level
-        if high - low <= 1e-16 * top:
-            break
-    corner = low == 0.0
+            low = above
+    corner = high == 0.0
     if corner:  # the coordinate that filled up last
         high = top
         for c in range(len(size)):
