@@ -27,13 +27,16 @@ from layercert.experiments.claims import (
     UNTESTED,
     ablation_claims,
     adaptive_claim,
+    claims_table,
     faster,
     fewer,
+    judge,
     l2_claims,
     large_claims,
     profile_claims,
     table1_claims,
 )
+from layercert.experiments.claims import Test as OnOneNetwork
 from layercert.experiments.figures import hard_inputs
 from layercert.experiments.networks import find_networks
 from layercert.experiments.runs import Pool, Row
@@ -118,6 +121,15 @@ def test_two_methods_at_the_limit_are_no_comparison() -> None:
     assert faster(p, "2x10", ["layercert-basic"], ["geocert"]).holds is None
 
 
+def test_cells_are_short_and_the_numbers_stand_below_the_table() -> None:
+    slow = OnOneNetwork("2x10", False, "9 s, geocert 1 s")
+    claims = [*table1_claims(paper_pool()), judge("here", "all", [slow] * 30)]
+    table = claims_table("claims", claims)
+    assert max(len(cell.text) for row in table.rows for cell in row[3:]) < 60
+    assert len(table.notes) == 1 and table.notes[0].startswith(f"Claim {len(claims)}: not on 2x10 (9 s, geocert 1 s); ")
+    assert table.markdown().endswith(f"\n\n* {table.notes[0]}") and f"<li>{table.notes[0]}</li>" in table.html()
+
+
 def test_claims_hold_on_numbers_as_in_the_paper() -> None:
     assert {c.verdict for c in table1_claims(paper_pool())} == {HELD}
     assert {c.verdict for c in l2_claims(paper_pool())} == {HELD}
@@ -137,14 +149,14 @@ def test_claims_hold_on_numbers_as_in_the_paper() -> None:
 )
 def test_a_claim_that_fails_says_where(number: int, change: dict[str, Any], words: str) -> None:
     claim = table1_claims(paper_pool(**change))[number]
-    assert claim.verdict == FAILED and "holds on 0 of 2 networks" in claim.measured and words in claim.measured
+    assert claim.verdict == FAILED and claim.measured == "0 of 2 networks" and words in claim.detail
 
 
 @pytest.mark.parametrize(("late", "share", "verdict"), [(55, "10.0%", HELD), (80, "60.0%", FAILED)])
 def test_ablation_measures_the_part_of_the_gain(late: int, share: str, verdict: str) -> None:
     p = pool(row("geocert", 100, 1), row("layercert-basic", 50, 1), row("layercert-basic-late", late, 1))
     claim = ablation_claims(p)[1]
-    assert claim.verdict == verdict and f": {share} of the gain" in claim.measured
+    assert claim.verdict == verdict and claim.measured == f"{share} of the gain"
 
 
 def test_ablation_without_gain_is_no_test() -> None:
@@ -155,7 +167,7 @@ def test_ablation_without_gain_is_no_test() -> None:
 def test_adaptive_must_answer_everything() -> None:
     open_question = row("layercert-both", 20, 10.0, solved=False)
     claim = adaptive_claim(pool(open_question, row("adaptive", 1, 0.1)))
-    assert claim.verdict == HELD and "1 of the 1 that none of the paper's methods finished" in claim.measured
+    assert claim.verdict == HELD and "1 of the 1 that none of the paper's methods finished" in claim.detail
     assert adaptive_claim(pool(row("adaptive", 1, 10.0, solved=False))).verdict == FAILED
 
 

@@ -50,3 +50,22 @@ def test_the_public_checks_cover_every_supported_python() -> None:
     assert versions == named and PROJECT["project"]["requires-python"] == f">={versions[0]}"
     for path in [ROOT / ".pre-commit-config.yaml", *(ROOT / ".github").glob("*/*.yml")]:
         assert yaml.safe_load(path.read_text(encoding="utf-8")), path.name
+
+
+def test_every_table_of_results_names_the_command_that_made_it() -> None:
+    results = ROOT / "benchmarks" / "results"
+    rows = re.findall(
+        r"^\| (\S+\.csv) \| `python (benchmarks/\w+\.py)", (results / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert sorted(name for name, _ in rows) == sorted(path.name for path in results.glob("*.csv"))
+    assert all((ROOT / script).is_file() for _, script in rows)
+
+
+def test_performance_starts_with_what_a_user_wants_to_know() -> None:
+    """One screen: five answers, then the log with a day in every row."""
+    text = (ROOT / "PERFORMANCE.md").read_text(encoding="utf-8")
+    first, log, *_ = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    assert first.startswith("What a user wants to know") and len(re.findall(r"^\| .*\? \| ", first, re.MULTILINE)) == 5
+    assert log.startswith("The log of changes")
+    rows = [line for line in log.splitlines() if line.startswith("| ") and not line.startswith("| date")]
+    assert rows and all(re.match(r"\| \d{4}-\d{2}-\d{2} \| ", row) for row in rows)

@@ -26,11 +26,13 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     words: bool = False  # cells hold sentences: flush left, and no column of time-outs in the CSV
+    notes: tuple[str, ...] = ()  # sentences below the table: what is too long for a cell
 
     def markdown(self) -> str:
         lines = [list(self.header), ["---" if i == 0 or self.words else "--:" for i in range(len(self.header))]]
         lines += [[_markdown(cell) for cell in row] for row in self.rows]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        return "\n".join([table, "", *(f"* {note}" for note in self.notes)]) if self.notes else table
 
     def html(self) -> str:
         def cells(row: tuple[Cell, ...]) -> str:
@@ -41,7 +43,9 @@ class Table:
 
         head = "".join(f'<th class="{self._class(i, Cell(""))}">{escape(h)}</th>' for i, h in enumerate(self.header))
         body = "".join(f"<tr>{cells(row)}</tr>" for row in self.rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"{table}<ul>{notes}</ul>" if notes else table
 
     def _class(self, i: int, cell: Cell) -> str:
         marks = ["note" if self.words else "left"] if self.words or i == 0 else []
