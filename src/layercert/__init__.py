@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from layercert.errors import LayerCertError
     from layercert.io import from_torch, load
     from layercert.network import Network
+    from layercert.problem import Clause, Problem, robustness
     from layercert.result import Result, Status, Verdict
     from layercert.run import measure, verify
     from layercert.spec.growth import Growth, measure_spec
@@ -30,9 +31,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Answer",
     "Certificate",
+    "Clause",
     "Growth",
     "LayerCertError",
     "Network",
+    "Problem",
     "Result",
     "SpecResult",
     "Status",
@@ -45,6 +48,7 @@ __all__ = [
     "load_spec",
     "measure",
     "measure_spec",
+    "robustness",
     "verify",
     "verify_spec",
 ]
@@ -56,6 +60,9 @@ _HOME = {
     "load_certificate": "layercert.certificate.claim",
     "LayerCertError": "layercert.errors",
     "Network": "layercert.network",
+    "Clause": "layercert.problem",
+    "Problem": "layercert.problem",
+    "robustness": "layercert.problem",
     "Result": "layercert.result",
     "Status": "layercert.result",
     "Verdict": "layercert.result",

@@ -21,15 +21,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
+from layercert import linear_maps
 from layercert.arrays import EPS, LinearMap, Matrix, Signs, Sparse, Vector, gamma
 from layercert.errors import InputError, ModelError, OptionError
+from layercert.linear_maps import dense, dense_bytes, frozen, frozen_sparse, real, terms
 from layercert.system.files import whole_file
 
-#: A sparse matrix with more places than this, of which less than this part is filled, stays sparse. Up to there a dense
-#: product takes a millisecond (a 3x3 convolution: 0.9 ms, sparse 0.1 ms); four times as many places take 8 ms, 64 times
-#: 160 ms (sparse 4.5 ms), since a dense matrix no longer fits into the cache. Compiled kernels want dense matrices.
-SPARSE_PLACES = 2**22
-SPARSE_PART = 0.25
 #: Sparse layers are made dense for the exact searches up to this many bytes in all.
 DENSE_BYTES = 2**28
 #: The parts of a sparse matrix, and the facts about a model, that stand in a file beside the plain arrays.
@@ -39,23 +36,42 @@ FACTS = ("input_shape", "input_range", "dropped")
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A ReLU classifier with L hidden layers; weights[i] has shape (n_{i+1}, n_i)."""
+    """A ReLU classifier with L hidden layers; weights[i] has shape (n_{i+1}, n_i).
 
-    maps: tuple[LinearMap, ...]  # W^0..W^L as stored
+    Attributes:
+        maps: W^0..W^L as stored, dense or sparse.
+        biases: b^0..b^L.
+        source: Where it was read from.
+        runtime: The model's own (onnxruntime, PyTorch), asked whether a witness holds there too.
+        dropped: An order-preserving operation the reader left out at the end, by name: outputs are then logits.
+        input_shape: The shape of one input in the model's file, () where the source has none.
+        input_range: What the model itself clips its input to; the layers do so too.
+    """
+
+    maps: tuple[LinearMap, ...]
     biases: tuple[Vector, ...]
     source: str = "arrays"
-    runtime: Callable[[Vector], Vector | None] | None = None  # the model's own: onnxruntime, PyTorch
-    dropped: str = ""  # an order-preserving operation the reader left out at the end, by name: outputs are logits
-    input_shape: tuple[int, ...] = ()  # of one input as the model's file has it, () where the source has none
-    input_range: tuple[float, float] | None = None  # what the model itself clips its input to; part of the layers
+    runtime: Callable[[Vector], Vector | None] | None = None
+    dropped: str = ""
+    input_shape: tuple[int, ...] = ()
+    input_range: tuple[float, float] | None = None
 
     @staticmethod
     def from_arrays(
         weights: Sequence[ArrayLike | Sparse], biases: Sequence[ArrayLike], source: str = "arrays"
     ) -> Network:
-        """A network from its matrices W^0..W^L, each of shape (out, in), and its bias vectors b^0..b^L.
+        """A network from its own numbers, taken exactly.
 
-        Matrices of scipy.sparse stay sparse where they are large and have few entries.
+        Args:
+            weights: W^0..W^L, each of shape (out, in). Those of scipy.sparse stay sparse where that pays.
+            biases: b^0..b^L.
+            source: What messages call it.
+
+        Returns:
+            The network, immutable.
+
+        Raises:
+            ModelError: The shapes do not fit together, or a number is not finite.
         """
         if len(weights) == 0 or len(weights) != len(biases):
             raise ModelError(
@@ -65,8 +81,8 @@ class Network:
         Ws: list[LinearMap] = []
         bs: list[Vector] = []
         for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-            W = _frozen_sparse(weight, f"weights[{i}]") if issparse(weight) else _frozen(weight, f"weights[{i}]")
-            b = _frozen(bias, f"biases[{i}]")
+            W = frozen_sparse(weight, f"weights[{i}]") if issparse(weight) else frozen(weight, f"weights[{i}]")
+            b = frozen(bias, f"biases[{i}]")
             if W.ndim != 2 or 0 in W.shape:
                 raise ModelError(f"weights[{i}] must be a non-empty matrix (out, in), got shape {W.shape}")
             if b.shape != (W.shape[0],):
@@ -90,10 +106,12 @@ class Network:
 
     @property
     def inputs(self) -> int:
+        """n_0, the length of an input."""
         return int(self.maps[0].shape[1])
 
     @property
     def classes(self) -> int:
+        """The number of outputs."""
         return int(self.maps[-1].shape[0])
 
     @property
@@ -103,30 +121,32 @@ class Network:
 
     @property
     def neurons(self) -> int:
+        """All ReLUs of all layers."""
         return sum(self.widths)
 
     @property
     def is_sparse(self) -> bool:
+        """Is any layer kept sparse?"""
         return any(issparse(W) for W in self.maps)
 
     @property
     def fits_dense(self) -> bool:
         """Can `weights` be had: are there no sparse layers, or none too large to be made dense?"""
-        return not self.is_sparse or sum(_dense_bytes(W) for W in self.maps) <= DENSE_BYTES
+        return not self.is_sparse or sum(dense_bytes(W) for W in self.maps) <= DENSE_BYTES
 
     @cached_property
     def weights(self) -> tuple[Matrix, ...]:
         """W^0..W^L as dense matrices; ModelError where sparse layers would need too much memory for that."""
         if not self.fits_dense:
-            i = max(range(self.L + 1), key=lambda k: _dense_bytes(self.maps[k]))
+            i = max(range(self.L + 1), key=lambda k: dense_bytes(self.maps[k]))
             rows, columns = self.maps[i].shape
-            need, most = (n / 2**20 for n in (_dense_bytes(self.maps[i]), DENSE_BYTES))
+            need, most = (n / 2**20 for n in (dense_bytes(self.maps[i]), DENSE_BYTES))
             raise ModelError(
                 f"layer {i} is sparse, {rows} x {columns}, and would take {need:.0f} MiB as a dense matrix, which this "
                 f"needs (all layers together may take {most:.0f} MiB); use the method 'large', which 'adaptive' turns "
                 "to by itself, or a smaller network"
             )
-        return tuple(_dense(W) for W in self.maps)
+        return tuple(dense(W) for W in self.maps)
 
     @cached_property
     def sha256(self) -> str:
@@ -135,9 +155,9 @@ class Network:
         for array in (*self.maps, *self.biases):
             digest.update(repr(tuple(int(n) for n in array.shape)).encode())
             # some rows at a time: the hash does not say how a layer is stored
-            step = len(array) if isinstance(array, np.ndarray) else max(1, SPARSE_PLACES // array.shape[1])
+            step = len(array) if isinstance(array, np.ndarray) else max(1, linear_maps.SPARSE_PLACES // array.shape[1])
             for start in range(0, array.shape[0], step):
-                digest.update(np.ascontiguousarray(_dense(array[start : start + step]), dtype="<f8").tobytes())
+                digest.update(np.ascontiguousarray(dense(array[start : start + step]), dtype="<f8").tobytes())
         return digest.hexdigest()
 
     def __call__(self, x: ArrayLike) -> Vector:
@@ -148,9 +168,16 @@ class Network:
         return np.asarray(h @ self.maps[-1].T + self.biases[-1])
 
     def forward_error(self, x: Vector, unit: float = EPS) -> Vector:
-        """A bound of the rounding error of each output of a forward pass at x, by default in float64.
+        """A bound of the rounding error of each output of a forward pass at x.
 
         The error of a layer is gamma times its terms in absolute value, and ReLU does not enlarge what it inherits.
+
+        Args:
+            x: A point.
+            unit: The unit roundoff of the arithmetic, by default that of float64.
+
+        Returns:
+            One number per output.
         """
         h, error = x, np.zeros_like(x)
         for i, (W, b) in enumerate(zip(self.maps, self.biases, strict=True)):
@@ -163,13 +190,17 @@ class Network:
         return np.asarray(error)
 
     def float32_error(self, x: Vector, reach: Vector | float = 0.0) -> Vector:
-        """How far float32 inference may be from the real-number network, for each output.
+        """How far float32 inference may be from the real-number network, whatever the order of its sums.
 
-        At x (which is rounded to float32 first), or over all points whose coordinates are within `reach` of it: then
-        the magnitudes of all values are bounded by pushing |x| + reach through the absolute weights.
+        Args:
+            x: A point, rounded to float32 first.
+            reach: The bound holds at all points whose coordinates are within this of x.
+
+        Returns:
+            One number per output.
         """
         unit = float(np.finfo(np.float32).eps) / 2
-        size = np.abs(x) + reach
+        size = np.abs(x) + reach  # pushed through the absolute weights it bounds all values
         error = unit * size
         for W, b in zip(self.maps, self.biases, strict=True):
             absolute = abs(W)
@@ -179,7 +210,14 @@ class Network:
         return np.asarray(error * 1.01)
 
     def exact(self, x: Vector | Sequence[Fraction]) -> list[Fraction]:
-        """f(x) in rational arithmetic: the network as a function of real numbers. Slow; for settling ties."""
+        """f(x) in rational arithmetic: the network as a function of real numbers. Slow; it settles ties.
+
+        Args:
+            x: A point, of floats or rationals.
+
+        Returns:
+            The outputs, exactly.
+        """
         h = [v if isinstance(v, Fraction) else Fraction(float(v)) for v in x]
         for i, (W, b) in enumerate(zip(self.maps, self.biases, strict=True)):
             S = csr_array(W)
@@ -192,7 +230,14 @@ class Network:
         return h
 
     def preactivations(self, x: Vector) -> list[Vector]:
-        """z^1..z^L at x."""
+        """z^1..z^L at x.
+
+        Args:
+            x: A point.
+
+        Returns:
+            The inputs of all ReLUs, a vector per layer.
+        """
         z: list[Vector] = []
         h = x
         for W, b in zip(self.maps[:-1], self.biases[:-1], strict=True):
@@ -201,11 +246,25 @@ class Network:
         return z
 
     def pattern(self, x: Vector) -> tuple[Signs, ...]:
-        """The activation pattern of x: +1 where z >= 0, -1 elsewhere (Definition 3.5)."""
+        """The activation pattern of x (Definition 3.5).
+
+        Args:
+            x: A point.
+
+        Returns:
+            A vector of signs per layer: +1 where z >= 0, -1 elsewhere.
+        """
         return tuple(np.where(z >= 0, 1, -1).astype(np.int8) for z in self.preactivations(x))
 
     def linear_piece(self, signs: Sequence[Signs]) -> tuple[Matrix, Vector]:
-        """F, f0 with f(v) = F v + f0 on the region of a full pattern (eq. 5)."""
+        """The affine map of f on the region of a full pattern (eq. 5).
+
+        Args:
+            signs: The pattern, a vector per layer.
+
+        Returns:
+            F and f0 with f(v) = F v + f0.
+        """
         if not self.fits_dense:
             return self._piece_from_the_end(signs)
         F, f0 = self.weights[0], self.biases[0]
@@ -216,16 +275,27 @@ class Network:
 
     def _piece_from_the_end(self, signs: Sequence[Signs]) -> tuple[Matrix, Vector]:
         """The same with the few rows of the output on the left, so that no hidden layer becomes dense."""
-        F, f0 = _dense(self.maps[-1]), self.biases[-1]
+        F, f0 = dense(self.maps[-1]), self.biases[-1]
         for s, W, b in zip(reversed(signs), self.maps[-2::-1], self.biases[-2::-1], strict=True):
             on = F * (s > 0)
             F, f0 = np.asarray(on @ W), on @ b + f0
         return F, f0
 
     def point(self, x: ArrayLike, what: str = "input") -> Vector:
-        """x as a checked float64 vector of the right length (images are flattened)."""
+        """x as a checked float64 vector of the right length (images are flattened).
+
+        Args:
+            x: An array of any shape.
+            what: What messages call it.
+
+        Returns:
+            A copy.
+
+        Raises:
+            InputError: It has another length, or numbers that are not finite and real.
+        """
         try:
-            v = _real(x).reshape(-1)
+            v = real(x).reshape(-1)
         except (TypeError, ValueError, OverflowError):
             raise InputError(f"the {what} must be an array of real numbers, got {type(x).__name__}") from None
         if v.size != self.inputs:
@@ -241,7 +311,8 @@ class Network:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The network as named arrays: W0, b0, W1, .., a sparse W1 as W1_data, W1_indices, W1_indptr, W1_shape.
 
-        What else is known of the model is there where it is: input_shape, input_range, dropped. Its runtime is not.
+        Returns:
+            These arrays, and what else is known of the model: input_shape, input_range, dropped. Its runtime is not.
         """
         arrays: dict[str, NDArray[Any]] = {}
         for i, (W, b) in enumerate(zip(self.maps, self.biases, strict=True)):
@@ -257,6 +328,12 @@ class Network:
         """Write the network to an .npz file, from which `load` gives back the same one, bit for bit.
 
         The file is there as a whole or not at all. A model's own runtime (onnxruntime, PyTorch) does not go with it.
+
+        Args:
+            path: The file; its name must end in .npz.
+
+        Raises:
+            OptionError: Another suffix, or the file cannot be written.
         """
         target = Path(path)
         if target.suffix.lower() != ".npz":
@@ -277,65 +354,3 @@ class Network:
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in (self.inputs, *self.widths, self.classes))
         return f"Network({sizes}, from {self.source})"
-
-
-def _frozen(array: ArrayLike, name: str) -> Vector:
-    try:
-        a = _real(array)
-    except (TypeError, ValueError, OverflowError):
-        raise ModelError(f"{name} must be an array of real numbers, got {type(array).__name__}") from None
-    if not np.isfinite(a).all():
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(a))[0])
-        raise _not_finite(name, float(a[at]), at)
-    a.setflags(write=False)
-    return a
-
-
-def _not_finite(name: str, value: float, at: tuple[int, ...]) -> ModelError:
-    return ModelError(
-        f"{name} holds {value} at {at}; weights must be finite numbers, check how the model was trained or saved"
-    )
-
-
-def _frozen_sparse(matrix: Any, name: str) -> LinearMap:
-    """Checked as a dense one is; made dense unless it is large and has few entries."""
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ModelError(f"{name} must be a non-empty matrix (out, in), got shape {matrix.shape}")
-    W = csr_array(matrix, dtype=np.float64, copy=True)
-    W.sum_duplicates()
-    bad = np.flatnonzero(~np.isfinite(W.data))
-    if len(bad):
-        row = int(np.searchsorted(W.indptr, bad[0], side="right")) - 1
-        raise _not_finite(name, float(W.data[bad[0]]), (row, int(W.indices[bad[0]])))
-    W.eliminate_zeros()
-    if W.shape[0] * W.shape[1] <= SPARSE_PLACES or W.nnz >= SPARSE_PART * W.shape[0] * W.shape[1]:
-        dense = np.asarray(W.toarray())
-        dense.setflags(write=False)
-        return dense
-    for array in (W.data, W.indices, W.indptr):
-        array.setflags(write=False)
-    return W
-
-
-def _dense(W: LinearMap) -> Matrix:
-    if isinstance(W, np.ndarray):
-        return W
-    dense: Matrix = W.toarray()
-    dense.setflags(write=False)
-    return dense
-
-
-def _dense_bytes(W: LinearMap) -> int:
-    return 8 * int(W.shape[0]) * int(W.shape[1])
-
-
-def terms(W: LinearMap) -> int:
-    """The most terms of a row's product with a vector: what a rounding error grows with. Zeros not stored add none."""
-    return int(W.shape[1]) if isinstance(W, np.ndarray) else int(np.diff(W.indptr).max(initial=0))
-
-
-def _real(array: ArrayLike) -> Vector:
-    """A float64 copy; complex numbers are refused where numpy would drop their imaginary part."""
-    if np.iscomplexobj(array):
-        raise TypeError("complex")
-    return np.array(array, dtype=np.float64, order="C")

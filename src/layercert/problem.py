@@ -23,20 +23,45 @@ from layercert.norms import Box, Norm
 
 @dataclass(frozen=True, eq=False)
 class Clause:
-    """One polyhedron {f : C f <= d} of the unsafe set; `target` is the class it stands for, if any."""
+    """One polyhedron {f : C f <= d} of the unsafe set.
+
+    Attributes:
+        C: One row of coefficients per inequality, a column per output.
+        d: The right-hand sides.
+        target: The class it stands for, if any.
+    """
 
     C: Matrix
     d: Vector
     target: int | None = None
 
     def margins(self, f: Vector) -> Vector:
-        """C f - d along the last axis; the output is in the clause when all are <= 0."""
+        """C f - d along the last axis; the output is in the clause when all are <= 0.
+
+        Args:
+            f: One output of the network, or several along the first axis.
+
+        Returns:
+            One number per row of C.
+        """
         return f @ self.C.T - self.d
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Find the point nearest to x whose output is unsafe, within the radius and inside the domain."""
+    """Find the point nearest to x whose output is unsafe, within the radius and inside the domain.
+
+    `robustness` makes the usual one; with clauses of your own, `layercert.run.closest` and `decide` answer it.
+
+    Attributes:
+        network: The network f.
+        x: The point from which distances count.
+        clauses: The unsafe set, a union of polyhedra of outputs.
+        norm: The norm of distances.
+        radius: How far the search looks.
+        domain: (low, high), the box of points that count; None for all points.
+        label: The class whose robustness is asked, if that is the question.
+    """
 
     network: Network
     x: Vector
@@ -64,16 +89,37 @@ class Problem:
         return self.norm.value(np.maximum(-self.box.lo, self.box.hi)) * (1 + 1e-9)
 
     def margin(self, v: Vector) -> float:
-        """How far the output at v is from unsafe: <= 0 exactly when some clause holds (in float64)."""
+        """How far the output at v is from unsafe: <= 0 exactly when some clause holds (in float64).
+
+        Args:
+            v: A point.
+
+        Returns:
+            The least over the clauses of their largest margin; inf without clauses.
+        """
         return min((float(c.margins(self.network(v)).max()) for c in self.clauses), default=math.inf)
 
     def violated(self, v: Vector) -> Clause | None:
-        """The clause that holds at v with the greatest slack, or None when v is safe (in float64)."""
+        """The clause that holds at v with the greatest slack, or None when v is safe (in float64).
+
+        Args:
+            v: A point.
+
+        Returns:
+            The clause, or None.
+        """
         nearest = self.nearest_clause(v)
         return nearest if float(nearest.margins(self.network(v)).max()) <= 0 else None
 
     def nearest_clause(self, v: Vector) -> Clause:
-        """The clause that holds at v, or comes nearest to it, by its margin."""
+        """The clause that holds at v, or comes nearest to it, by its margin.
+
+        Args:
+            v: A point.
+
+        Returns:
+            The clause.
+        """
         f = self.network(v)
         return min(self.clauses, key=lambda clause: float(clause.margins(f).max()))
 
@@ -81,6 +127,13 @@ class Problem:
         """Does some clause hold at v (strictly: no tie), for the network as a function of real numbers?
 
         Float64 decides where its rounding error allows; a tie up to rounding is settled in rational arithmetic.
+
+        Args:
+            v: A point.
+            strict: Whether a tie does not count.
+
+        Returns:
+            The truth, whatever the rounding.
         """
         f, error = self.network(v), self.network.forward_error(v)
         exact: list[Fraction] | None = None
@@ -103,19 +156,47 @@ class Problem:
         return False
 
     def distance(self, v: Vector) -> float:
+        """||v - x||.
+
+        Args:
+            v: A point.
+
+        Returns:
+            Its distance from x in the problem's norm, in float64.
+        """
         return self.norm.value(v - self.x)
 
     def into_domain(self, v: Vector) -> Vector:
+        """v clipped to the domain.
+
+        Args:
+            v: A point.
+
+        Returns:
+            The point of the domain nearest to it, coordinate by coordinate.
+        """
         return v if self.domain is None else np.clip(v, *self.domain)
 
     def depends_on_input(self) -> bool:
-        """False only if no clause's outputs depend on the input at all, read off the zeros of the weights."""
+        """Do the clauses' outputs depend on the input at all, as far as the zeros of the weights tell?
+
+        Returns:
+            False only if none of them does.
+        """
         moves = np.ones(self.network.inputs, dtype=np.bool_)
         for W in self.network.maps:
             moves = np.asarray((W != 0) @ moves, dtype=np.bool_)
         return any(bool(((clause.C != 0) & moves).any()) for clause in self.clauses)
 
     def within(self, radius: float) -> Problem:
+        """The same problem with another radius.
+
+        Args:
+            radius: How far the search looks.
+
+        Returns:
+            A new problem.
+        """
         return replace(self, radius=radius)
 
 
@@ -127,7 +208,23 @@ def robustness(
     radius: float | None = None,
     domain: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Problem:
-    """The robustness problem of the paper (eq. 1), every argument checked at the door."""
+    """The robustness problem of the paper (eq. 1), every argument checked at the door.
+
+    Args:
+        network: The classifier, with two outputs or more.
+        x: One input: an array of any shape with as many numbers as the network has inputs.
+        norm: "l1", "l2", "linf" or any number p >= 1.
+        label: The class whose robustness is asked for; by default the class that the network gives x.
+        radius: How far a search looks; None for no limit.
+        domain: (low, high), two numbers or two arrays: only points inside this box count, and x must be one.
+
+    Returns:
+        The problem, with one clause per other class.
+
+    Raises:
+        InputError: x, the label or the domain does not fit the network, or it has a single output.
+        OptionError: An unknown norm or a radius out of range.
+    """
     point = network.point(x)
     box = check_domain(network, point, domain)
     y = int(network(point).argmax()) if label is None else check_label(network, label)
@@ -140,7 +237,7 @@ def robustness(
     if not clauses:
         raise InputError(
             f"a classifier needs two outputs or more to have another class, this network has {network.classes}; "
-            "give a network with one logit a class"
+            "give a network with one logit per class"
         )
     return Problem(network, point, tuple(clauses), Norm.of(norm), check_radius(radius), box, y)
 

@@ -13,7 +13,13 @@ from layercert.certificate.claim import Certificate
 
 
 class Status(StrEnum):
-    """The answer of `measure`."""
+    """The answer of `measure`.
+
+    Attributes:
+        EXACT: The nearest unsafe point was found and proved nearest.
+        ROBUST: There is no unsafe point within the radius, proved.
+        UNDECIDED: The search stopped early: lower <= distance <= upper.
+    """
 
     EXACT = "exact"
     ROBUST = "robust"
@@ -21,6 +27,7 @@ class Status(StrEnum):
 
     @property
     def meaning(self) -> str:
+        """The status as a sentence."""
         return {
             Status.EXACT: "nearest unsafe point found and proved nearest",
             Status.ROBUST: "no unsafe point within the radius, proved",
@@ -29,7 +36,13 @@ class Status(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The answer of `verify`."""
+    """The answer of `verify`.
+
+    Attributes:
+        ROBUST: There is no unsafe point within the radius, proved.
+        NOT_ROBUST: The witness is one.
+        UNDECIDED: The search stopped early, or ended with its bounds apart.
+    """
 
     ROBUST = "robust"
     NOT_ROBUST = "not_robust"
@@ -38,7 +51,27 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """lower <= distance to the nearest unsafe point <= upper; the witness is an unsafe point at distance upper."""
+    """lower <= distance to the nearest unsafe point <= upper; the witness is an unsafe point at distance upper.
+
+    Attributes:
+        status: What was proved: a `Status` of `measure`, a `Verdict` of `verify`.
+        lower: Proved: no unsafe point is nearer.
+        upper: The distance of the witness, inf without one.
+        witness: The nearest unsafe point found, as a flat vector.
+        target: The class of the witness.
+        label: The class asked about.
+        norm: Name of the norm.
+        radius: How far was asked, inf for no limit.
+        method: Name of the search.
+        programs: Convex programs solved, counted as the paper counts them.
+        seconds: Wall seconds, without compiling.
+        note: What else there is to say, such as why an answer is undecided.
+        interrupted: Whether Ctrl-C ended the search.
+        solved_by: Programs answered by each solver.
+        fallbacks: Programs that a solver could not answer and handed on.
+        certificate: The proof, where one was asked for and could be made.
+        holds: In which arithmetics the witness is misclassified, None without a witness.
+    """
 
     status: Status | Verdict
     lower: float
@@ -56,7 +89,7 @@ class Result:
     solved_by: dict[str, int] = field(default_factory=dict)
     fallbacks: dict[str, int] = field(default_factory=dict)
     certificate: Certificate | None = None
-    holds: Holds | None = None  # in which arithmetics the witness is misclassified
+    holds: Holds | None = None
 
     def __str__(self) -> str:
         classes = "" if self.target is None or self.label is None else f" ({self.label} -> {self.target})"
@@ -73,7 +106,14 @@ class Result:
         return f"{text}; {self.note}" if self.note else text
 
     def as_dict(self, witness: bool = True) -> dict[str, Any]:
-        """Plain values for JSON; infinite numbers become None."""
+        """Plain values for JSON; infinite numbers become None.
+
+        Args:
+            witness: Whether the coordinates of the witness are wanted.
+
+        Returns:
+            A dictionary of numbers, strings and lists.
+        """
         return {
             "status": str(self.status),
             "lower": _finite(self.lower),

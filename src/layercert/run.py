@@ -29,7 +29,15 @@ GRACE = 0.3
 
 @dataclass(frozen=True)
 class How:
-    """How a question is answered; what an answer means does not depend on it."""
+    """How a question is answered; what an answer means does not depend on it.
+
+    Attributes:
+        method: Name of the search; `layercert.methods.METHODS` lists them.
+        time_limit: Seconds after which the search stops with the bounds reached, None for no limit.
+        certificate: Whether a certificate is made as well.
+        stack: Name of the solvers for distance programs: "default", "library" or "paper".
+        watch: Called with the progress and each event of the search.
+    """
 
     method: str = "adaptive"
     time_limit: float | None = None
@@ -55,15 +63,47 @@ def measure(
     """The exact distance from x to the nearest point of another class, with that point as a witness.
 
     With a radius the search stops there: status "robust" means that nothing lies within it. Stopped early, by the time
-    limit or by Ctrl-C, the result holds the bounds reached so far: lower <= distance <= upper. Kernels that have to be
-    compiled first, once a machine, cost no time of the limit.
+    limit or by Ctrl-C, the result holds the bounds reached so far: lower <= distance <= upper.
+
+    Args:
+        network: The classifier, from `load`, `from_torch` or `Network.from_arrays`.
+        x: One input: an array of any shape with as many numbers as the network has inputs.
+        norm: "l1", "l2", "linf" or any number p >= 1.
+        label: The class whose robustness is asked for; by default the class that the network gives x.
+        radius: How far the search looks; by default as far as it takes.
+        domain: (low, high), two numbers or two arrays: only points inside this box count, and x must be one.
+        method: Name of the search; `layercert.methods.METHODS` lists them, docs/which-method.md compares them.
+        time_limit: Seconds after which the search stops with the bounds reached. Kernels that have to be compiled
+            first, once per machine, cost no time of the limit.
+        certificate: Make a certificate of the answer too, with the time limit once more.
+        stack: The solvers for distance programs: "default", "library" or "paper".
+        watch: Called as watch(progress, event) with each event of the search.
+
+    Returns:
+        The bounds, the witness and how they were found. `status` is exact, robust or undecided.
+
+    Raises:
+        InputError: x, the label or the domain does not fit the network.
+        OptionError: An unknown norm, method or stack, or a radius or time limit out of range.
+        MissingPackageError: The stack needs a package that is not installed.
     """
     how = How(method, time_limit, certificate, stack, watch)
     return closest(robustness(network, x, norm, label, radius, domain), how)
 
 
 def closest(problem: Problem, how: How | None = None) -> Result:
-    """`measure` for any problem: the unsafe point nearest to x, within the radius and inside the domain."""
+    """`measure` for any problem: the unsafe point nearest to x, within the radius and inside the domain.
+
+    Args:
+        problem: The question, from `robustness` or with clauses of your own.
+        how: Method, time limit and the like; the defaults where it is left out.
+
+    Returns:
+        The bounds, the witness and how they were found. `status` is exact, robust or undecided.
+
+    Raises:
+        OptionError: An unknown method or stack, or a time limit out of range.
+    """
     how = how or How()
     session = _pursue(problem, how, stop_at_witness=False)
     progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
@@ -98,7 +138,29 @@ def verify(
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
-    """Is every point within the radius of the same class? Stops as soon as either answer is proved."""
+    """Is every point within the radius of the same class? Stops as soon as either answer is proved.
+
+    Args:
+        network: The classifier, from `load`, `from_torch` or `Network.from_arrays`.
+        x: One input: an array of any shape with as many numbers as the network has inputs.
+        radius: The distance in question, >= 0.
+        norm: "l1", "l2", "linf" or any number p >= 1.
+        label: The class that all points should have; by default the class that the network gives x.
+        domain: (low, high), two numbers or two arrays: only points inside this box count, and x must be one.
+        method: Name of the search; `layercert.methods.METHODS` lists them, docs/which-method.md compares them.
+        time_limit: Seconds after which the answer is undecided, None for no limit.
+        certificate: Make a certificate of the answer too, with the time limit once more.
+        stack: The solvers for distance programs: "default", "library" or "paper".
+        watch: Called as watch(progress, event) with each event of the search.
+
+    Returns:
+        The verdict robust, not_robust (with a witness) or undecided, and the bounds reached.
+
+    Raises:
+        InputError: x, the label or the domain does not fit the network.
+        OptionError: No radius, an unknown norm, method or stack, or a radius or time limit out of range.
+        MissingPackageError: The stack needs a package that is not installed.
+    """
     if radius is None:
         raise OptionError("verify needs a radius >= 0; to find the largest robust radius use measure")
     how = How(method, time_limit, certificate, stack, watch)
@@ -106,7 +168,18 @@ def verify(
 
 
 def decide(problem: Problem, how: How | None = None) -> Result:
-    """`verify` for any problem: is there an unsafe point within the radius and inside the domain?"""
+    """`verify` for any problem: is there an unsafe point within the radius and inside the domain?
+
+    Args:
+        problem: The question, with a finite radius or domain.
+        how: Method, time limit and the like; the defaults where it is left out.
+
+    Returns:
+        The verdict robust, not_robust (with a witness) or undecided, and the bounds reached.
+
+    Raises:
+        OptionError: An unknown method or stack, or a time limit out of range.
+    """
     how = how or How()
     session = _pursue(problem, how, stop_at_witness=True)
     progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse

@@ -22,6 +22,7 @@ from helpers.brute import brute_force
 from helpers.onnx_models import build
 from helpers.profiles import examples
 from helpers.tiny import degenerate, generic, seeds
+from layercert import linear_maps
 from layercert import network as network_module
 from layercert.batch.store import network_bytes, network_from
 from layercert.bounds.sparse import SparseRelaxation
@@ -93,7 +94,7 @@ def test_a_pickled_network_leaves_its_dense_copy_behind() -> None:
 
 
 def test_only_large_matrices_of_few_entries_stay_sparse() -> None:
-    n = math.isqrt(network_module.SPARSE_PLACES)
+    n = math.isqrt(linear_maps.SPARSE_PLACES)
     bias = np.zeros(n + 1)
     eye = csr_array((np.ones(n + 1), (np.arange(n + 1), np.arange(n + 1))))
     assert Network.from_arrays([eye], [bias]).is_sparse
@@ -118,8 +119,8 @@ def test_sparse_matrices_are_checked_at_the_door() -> None:
 @pytest.fixture
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small networks count as large: sparse layers stay sparse, and none fits as a dense matrix."""
-    monkeypatch.setattr(network_module, "SPARSE_PLACES", 0)
-    monkeypatch.setattr(network_module, "SPARSE_PART", 2.0)
+    monkeypatch.setattr(linear_maps, "SPARSE_PLACES", 0)
+    monkeypatch.setattr(linear_maps, "SPARSE_PART", 2.0)
     monkeypatch.setattr(network_module, "DENSE_BYTES", 0)
 
 

@@ -49,7 +49,22 @@ Watch = Callable[[Tally, Job | None, Outcome | None], None]
 def run_batch(
     plan: Plan, folder: Path, executor: Executor, watch: Watch | None = None, retry_failed: bool = False
 ) -> Tally:
-    """Finish the run in the folder; what is already there is kept. The tally says what the whole run holds."""
+    """Finish the run in the folder; what is already there is kept.
+
+    Args:
+        plan: What is asked. A folder that holds another plan is refused.
+        folder: Where the run lives; made if missing.
+        executor: Where the work is done: `LocalProcesses` or a Dask cluster.
+        watch: Called as watch(tally, job, outcome) when an outcome is there.
+        retry_failed: Do jobs again that ended in an error.
+
+    Returns:
+        How many answers of which kind the whole run holds.
+
+    Raises:
+        InputError: An input does not fit a model; nothing was started.
+        RunError: The folder is in use, belongs to another plan or cannot be written.
+    """
     plan.check()
     with hold(folder, plan), closing(Store(folder)) as store:
         store.adopt(plan)

@@ -43,7 +43,14 @@ GRACE = 60.0
 
 @dataclass(frozen=True)
 class LocalProcesses:
-    """`jobs` processes with `memory` bytes of resident memory each; `work` names the function that does a job."""
+    """Worker processes on this machine.
+
+    Attributes:
+        jobs: How many, one thread each.
+        memory: Bytes of resident memory that a worker may take; None for no limit.
+        work: The function that does a job, as "module:name".
+        grace: Seconds beyond the time limit after which a worker is ended.
+    """
 
     jobs: int = 1
     memory: int | None = None
@@ -55,10 +62,23 @@ class LocalProcesses:
             raise OptionError(f"a batch needs at least one worker process, got {self.jobs}")
 
     def describe(self) -> str:
+        """What a run's record says about its workers.
+
+        Returns:
+            A few words.
+        """
         return f"{self.jobs} local process{'es' if self.jobs > 1 else ''}, one thread each"
 
     def run(self, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """Outcomes as they finish. Closing the generator ends the workers."""
+        """Do the jobs. Closing the generator ends the workers.
+
+        Args:
+            plan: What the jobs belong to.
+            jobs: Those that are missing.
+
+        Returns:
+            Outcomes as they finish.
+        """
         waiting = list(reversed(jobs))
         crew: list[_Worker] = []
         try:

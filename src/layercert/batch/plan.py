@@ -30,7 +30,17 @@ def default_method() -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """Everything that shapes an answer, apart from the model and the input; stored with the run."""
+    """Everything that shapes an answer, apart from the model and the input; stored with the run.
+
+    Attributes:
+        norms: Names of norms, each one a job per input, model and method.
+        methods: Names of methods.
+        radius: How far a search looks; None for no limit.
+        domain: (low, high), the range of every coordinate; None for all points.
+        time_limit: Seconds per job; None for no limit.
+        stack: The solvers for distance programs.
+        certificates: Whether every answer gets a certificate.
+    """
 
     norms: tuple[str, ...] = ("linf",)
     methods: tuple[str, ...] = field(default_factory=lambda: (default_method(),))
@@ -77,7 +87,13 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Models x inputs x norms x methods."""
+    """Models x inputs x norms x methods.
+
+    Attributes:
+        models: Networks with names.
+        data: The inputs, with labels where known.
+        options: Norms, methods, limits.
+    """
 
     models: tuple[Model, ...]
     data: Dataset
@@ -92,6 +108,7 @@ class Plan:
 
     @cached_property
     def jobs(self) -> tuple[Job, ...]:
+        """Every question of the batch, in order."""
         return tuple(Job(i, *rest) for i, rest in enumerate(self._products()))
 
     def _products(self) -> Iterator[tuple[int, int, str, str]]:
@@ -103,6 +120,14 @@ class Plan:
                         yield model, i, norm, method
 
     def label(self, i: int) -> int | None:
+        """The label of an input.
+
+        Args:
+            i: Its position in the data.
+
+        Returns:
+            The class, None where the data have no labels.
+        """
         return None if self.data.y is None else int(self.data.y[i])
 
     def check(self) -> None:

@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 
 from layercert.arrays import EPS, TINY, LinearMap, Matrix, Vector, gamma
 from layercert.bounds.ball import Ball
-from layercert.network import terms
+from layercert.linear_maps import terms
 from layercert.problem import Clause, Problem
 
 #: Rows are taken so many at a time that a dense matrix of their coefficients has this many places (64 MiB).

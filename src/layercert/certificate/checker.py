@@ -56,7 +56,16 @@ class Arithmetic(Protocol):
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of a check; `lower` is what was proved (0 when the proof fails)."""
+    """The outcome of a check.
+
+    Attributes:
+        ok: Whether everything that the certificate claims was proved.
+        lower: The radius that was proved (0 when the proof fails).
+        upper: The distance of the witness, which was checked too; inf without one.
+        leaves: Leaves of the trees that were proved empty.
+        sentence: What was proved, to quote.
+        reason: Why the proof failed.
+    """
 
     ok: bool
     lower: float
@@ -70,7 +79,20 @@ class Report:
 
 
 def check(network: Network, certificate: Certificate, exact: bool = False) -> Report:
-    """Re-prove a certificate for a network, in outward-rounded floats or, with exact=True, in ball arithmetic."""
+    """Re-prove a certificate for a network.
+
+    Args:
+        network: The network that it is about; another one is refused by the hash of its weights.
+        certificate: The claim and its proof, from a result or from `load_certificate`.
+        exact: Check in ball arithmetic instead of outward-rounded floats. Slower, with less to trust.
+
+    Returns:
+        The outcome; a certificate that proves nothing is a report with ok = False, never an error.
+
+    Raises:
+        MissingPackageError: exact=True needs python-flint, which is not installed.
+        ModelError: The network's layers are too large to be made dense.
+    """
     try:
         problem = _claim(network, certificate)
         setting = Setting(network, certificate.x, certificate.p, certificate.radius, certificate.domain)

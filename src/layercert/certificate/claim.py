@@ -44,7 +44,7 @@ class Tree:
     alpha: NDArray[np.floating[Any]]  # nodes x neurons
     beta: NDArray[np.floating[Any]]  # nodes x neurons
     mu: NDArray[np.floating[Any]]  # nodes x rows of the clause
-    touch: NDArray[np.uint8]  # nodes x neurons, eight bits a byte
+    touch: NDArray[np.uint8]  # nodes x neurons, eight bits per byte
 
     @property
     def leaves(self) -> int:
@@ -65,14 +65,27 @@ class BoxTree:
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """No point of the domain within `radius` of x is unsafe; the witness is one that is, at distance `upper`."""
+    """No point of the domain within `radius` of x is unsafe; the witness is one that is, at distance `upper`.
 
-    network: str  # SHA-256 of the weights
+    Attributes:
+        network: SHA-256 of the network's weights.
+        x: The input.
+        p: The norm's exponent.
+        domain: (low, high), the box of points that count; None for all points.
+        label: The class whose robustness is claimed; None for other unsafe sets.
+        clauses: (C, d, target) for each polyhedron {f : C f <= d} of the unsafe set.
+        radius: The claim: nothing unsafe within it.
+        witness: An unsafe point, if one is known.
+        upper: Its distance, inf without one.
+        trees: The proof, one tree per clause.
+    """
+
+    network: str
     x: Vector
     p: float
     domain: tuple[Vector, Vector] | None
     label: int | None
-    clauses: tuple[tuple[Matrix, Vector, int | None], ...]  # C, d, target
+    clauses: tuple[tuple[Matrix, Vector, int | None], ...]
     radius: float
     witness: Vector | None
     upper: float
@@ -80,10 +93,18 @@ class Certificate:
 
     @property
     def leaves(self) -> int:
+        """Leaves of all trees."""
         return sum(tree.leaves for tree in self.trees)
 
     def save(self, path: str | Path) -> None:
-        """Write the certificate as one compressed .npz file; no pickle inside."""
+        """Write the certificate as one compressed .npz file; no pickle inside.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
         arrays: dict[str, Any] = {"x": self.x}
         if self.domain is not None:
             arrays["low"], arrays["high"] = self.domain
@@ -127,7 +148,17 @@ def sha256(x: Vector) -> str:
 
 
 def load_certificate(path: str | Path) -> Certificate:
-    """Read a certificate file; whatever is wrong with it is an InputError, never a crash or a huge allocation."""
+    """Read a certificate file; whatever is wrong with it is an InputError, never a crash or a huge allocation.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The claim and its proof. Nothing is checked yet: that is `check`.
+
+    Raises:
+        InputError: There is no such file, or it is not a readable certificate.
+    """
     source = Path(path)
     if not source.is_file():
         raise InputError(f"no certificate at '{source}'")

@@ -15,7 +15,21 @@ __all__ = ["CHOICES", "Settings", "reproduce"]
 
 
 def reproduce(what: str, settings: Settings, say: Say = print, watch: BatchWatch | None = None) -> tuple[Path, int]:
-    """Run one experiment (or 'all') and write the page of everything in the folder: its path, and what stayed open."""
+    """Run one experiment (or 'all') and write the page of everything in the folder.
+
+    Args:
+        what: Name of the experiment, or "all".
+        settings: Where, for how long, on which networks.
+        say: Called with each line of progress.
+        watch: Called for each answer of a batch.
+
+    Returns:
+        The path of the page, and how many questions stayed open.
+
+    Raises:
+        OptionError: An unknown experiment.
+        NoNetworksError: The experiment's networks are not shipped and no folder of them was given.
+    """
     experiments, with_example = chosen(what)
     settings.out.mkdir(parents=True, exist_ok=True)
     still_open = 0

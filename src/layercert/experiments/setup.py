@@ -66,7 +66,19 @@ CHOICES = (*EXPERIMENTS, EXAMPLE, "all")
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that a reproduction can be asked for besides its name."""
+    """Everything that a reproduction can be asked for besides its name.
+
+    Attributes:
+        out: The folder of runs and page; what is there is continued.
+        time_limit: Seconds per question.
+        inputs: How many of the 100 digits.
+        jobs: Worker processes.
+        stack: The solvers for distance programs.
+        family: The networks: "l1" or "plain".
+        sizes: Some of the experiment's networks; None for all of them.
+        nets: A folder of networks.
+        mnist: A folder of MNIST to train them from.
+    """
 
     out: Path
     time_limit: float = TIME_LIMIT
@@ -74,7 +86,7 @@ class Settings:
     jobs: int = 1
     stack: str = "default"
     family: str = "l1"
-    sizes: tuple[str, ...] | None = None  # of the experiment's networks; None: all of them
+    sizes: tuple[str, ...] | None = None
     nets: Path | None = None
     mnist: Path | None = None
 

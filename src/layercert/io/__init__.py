@@ -27,6 +27,16 @@ def load(path: str | os.PathLike[str]) -> Network:
 
     A Softmax or LogSoftmax at the end of a model is left out: it keeps the order of the classes, and so every
     robustness radius, but the network's outputs are then logits, not probabilities.
+
+    Args:
+        path: The file. `shipped.path("mnist17_l1_2x20")` is one that comes with the package.
+
+    Returns:
+        The network with the file's weights, exactly, and for ONNX the model's runtime where onnxruntime is installed.
+
+    Raises:
+        ModelError: There is no such file, or it holds something that is not a network of affine layers and ReLUs.
+        MissingPackageError: The format needs a package that is not installed.
     """
     supported = ", ".join(_READERS)
     if not isinstance(path, str | os.PathLike):
@@ -58,8 +68,17 @@ def load(path: str | os.PathLike[str]) -> Network:
 def from_torch(module: torch.nn.Module, input_shape: Sequence[int] | None = None) -> Network:
     """The network that a PyTorch module computes in evaluation mode; the module is left as it is.
 
-    `input_shape` is the shape of one input without the batch axis, (3, 32, 32); a network that begins with a Linear
-    knows its own.
+    Args:
+        module: A module whose forward torch.fx can trace.
+        input_shape: The shape of one input without the batch axis, (3, 32, 32); a network that begins with a Linear
+            knows its own.
+
+    Returns:
+        The network with the module's weights, exactly, and the module as its runtime.
+
+    Raises:
+        ModelError: The module does something that is not an affine layer or a ReLU, or it disagrees with what was read.
+        MissingPackageError: PyTorch is not installed.
     """
     from layercert.io.torch import read_module
 

@@ -31,7 +31,20 @@ def write_report(
 ) -> Path:
     """Write index.html, report.md and the tables as CSV into a folder; the path of the page.
 
-    `extras` are pictures with captions (from `layercert explore`, say) that the page holds besides its own.
+    Args:
+        runs: Folders of batches; several are shown side by side.
+        out: The folder of the report.
+        class_names: Names of the classes, in order.
+        gallery: At most this many pictures of witnesses.
+        title: The page's title.
+        extras: Captions and picture files (from `layercert explore`, say) that the page holds besides its own.
+
+    Returns:
+        The path of index.html.
+
+    Raises:
+        OptionError: A negative number of pictures, or a folder that cannot be written.
+        RunError: A folder that holds no run.
     """
     if gallery < 0:
         raise OptionError(f"the number of pictures must be >= 0, got {gallery}")

@@ -82,7 +82,18 @@ class Case:
 
 @dataclass(frozen=True)
 class Spec:
-    """A property: the cases, and the variables it speaks about in the flattened order of the model."""
+    """A property: the cases, and the variables it speaks about in the flattened order of the model.
+
+    Attributes:
+        version: "1.0" or "2.0", of VNN-LIB.
+        inputs: How many input variables there are.
+        outputs: How many output variables there are.
+        cases: Input boxes, each with its unsafe set of outputs; a counterexample violates one of them.
+        input_shape: The shape of the input as declared.
+        output_shape: The shape of the output as declared.
+        source: Where it was read from.
+        why_none: With no case at all, why the constraints can never hold.
+    """
 
     version: str
     inputs: int
@@ -91,10 +102,18 @@ class Spec:
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     source: str = "specification"
-    why_none: str = ""  # with no case at all: why the constraints can never hold
+    why_none: str = ""
 
     def satisfied(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
-        """Is (x, y) a counterexample, exactly?"""
+        """Is (x, y) a counterexample, exactly?
+
+        Args:
+            x: The inputs.
+            y: The outputs.
+
+        Returns:
+            Whether some case's box holds x and its unsafe set holds y.
+        """
         return any(case.allows(x) and case.violated(y) for case in self.cases)
 
     def __str__(self) -> str:

@@ -25,20 +25,33 @@ STEPS = 40
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Decimal inputs inside the box, and what the network makes of them."""
+    """Decimal inputs inside the box, and what the network makes of them.
+
+    Attributes:
+        inputs: The inputs as decimals, exactly.
+        outputs: The outputs there, in the runtime if there is one, in float64 otherwise.
+        runtime: Name of the runtime that was asked for the outputs.
+        runtime_agrees: Whether the runtime's outputs violate the property too.
+        off_grid: Inputs whose range holds no float32 number at all.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[float, ...]
-    runtime: str | None = None  # the runtime that was asked for the outputs; None: they are float64 arithmetic's
+    runtime: str | None = None
     runtime_agrees: bool | None = None
-    off_grid: int = 0  # inputs whose range holds no float32 number at all
+    off_grid: int = 0
 
     @property
     def x(self) -> Vector:
+        """The inputs as float64 numbers."""
         return np.array([float(t) for t in self.inputs])
 
     def text(self) -> str:
-        """In the form of VNN-COMP: ((X_0 v) .. (Y_0 v) ..), one variable a line."""
+        """In the form of VNN-COMP: ((X_0 v) .. (Y_0 v) ..), one variable per line.
+
+        Returns:
+            The text of a counterexample file.
+        """
         pairs = [f"(X_{i} {t})" for i, t in enumerate(self.inputs)]
         pairs += [f"(Y_{j} {y!r})" for j, y in enumerate(self.outputs)]
         return "(" + "\n".join(pairs) + ")\n"

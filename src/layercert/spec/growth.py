@@ -41,13 +41,23 @@ BEYOND = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """lower <= t <= upper; the witness is an unsafe input at the factor `upper`."""
+    """lower <= t <= upper; the witness is an unsafe input at the factor `upper`.
+
+    Attributes:
+        status: exact, robust (no violation in reach) or undecided.
+        lower: Proved: boxes this many times as large hold no counterexample.
+        upper: The factor at which the witness lies, inf without one.
+        witness: An unsafe input.
+        case: Whose box the witness comes from, counted from 0.
+        seconds: Wall seconds, without compiling.
+        note: What else there is to say.
+    """
 
     status: Status
     lower: float
     upper: float
     witness: Vector | None
-    case: int | None  # whose box the witness comes from, counted from 0
+    case: int | None
     seconds: float
     note: str = ""
 
@@ -65,6 +75,7 @@ class Growth:
 
     @property
     def meaning(self) -> str:
+        """What t says about the property itself."""
         if math.isinf(self.lower):
             return "the property holds whatever the size of its boxes"
         if self.lower > 1:
@@ -72,6 +83,11 @@ class Growth:
         return "t <= 1: violated" if self.upper <= 1 else "t may be below or above 1: not decided"
 
     def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; infinite numbers become None.
+
+        Returns:
+            A dictionary of numbers, strings and lists.
+        """
         return {
             "status": str(self.status),
             "lower": self.lower if math.isfinite(self.lower) else None,
@@ -89,7 +105,19 @@ def measure_spec(
 ) -> Growth:
     """The factor by which the input boxes can grow around their centres before the property is violated.
 
-    Without a method it is chosen as `verify_spec` chooses: input splitting for few inputs.
+    Args:
+        network: The network that the property speaks about.
+        spec: The property, from `load_spec`.
+        time_limit: Seconds, shared by the cases; None for no limit.
+        method: Name of the search; by default chosen as `verify_spec` chooses: input splitting for few inputs.
+        stack: The solvers for distance programs: "default", "library" or "paper".
+
+    Returns:
+        Bounds of the factor t, and an input that violates the property at the upper one.
+
+    Raises:
+        SpecError: The property does not fit the network, or an input has no bounds.
+        OptionError: An unknown method or stack, or a time limit out of range.
     """
     check_fit(spec, network)
     if method is not None:

@@ -23,7 +23,18 @@ from layercert.spec.problems import check_fit, problem_of
 def check_spec(network: Network, spec: Spec, proofs: Sequence[Certificate], exact: bool = False) -> Report:
     """Check certificates against a property: sat by its counterexample, unsat by one proof for every case.
 
-    A property whose constraints contradict each other has no case, and needs no certificate.
+    Args:
+        network: The network that the property speaks about.
+        spec: The property, from `load_spec`.
+        proofs: The certificates. A property whose constraints contradict each other has no case and needs none.
+        exact: Check in ball arithmetic instead of outward-rounded floats.
+
+    Returns:
+        The outcome; a certificate that proves nothing is a report with ok = False, never an error.
+
+    Raises:
+        SpecError: The property does not fit the network.
+        MissingPackageError: exact=True needs python-flint, which is not installed.
     """
     check_fit(spec, network)
     name = f"{spec.source} for the network with SHA-256 {network.sha256[:16]}..."

@@ -18,7 +18,17 @@ LARGEST = 1 << 28
 
 
 def load_spec(path: str | os.PathLike[str]) -> Spec:
-    """The property in a .vnnlib file (1.0 or 2.0, also compressed as .gz), read exactly or refused with the line."""
+    """The property in a .vnnlib file (1.0 or 2.0, also compressed as .gz), read exactly or refused with the line.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The property as input boxes with unsafe sets of outputs, in rationals.
+
+    Raises:
+        SpecError: There is no such file, it is too large, or something in it cannot be read exactly.
+    """
     file = Path(path).expanduser()
     if not file.is_file():
         raise SpecError(f"no property file {str(file)!r}; check the path (the current folder is {str(Path.cwd())!r})")

@@ -34,7 +34,14 @@ SHRINK = 1e-6
 
 
 class Answer(StrEnum):
-    """What is known of the property's constraints."""
+    """What is known of the property's constraints.
+
+    Attributes:
+        SAT: There is a counterexample, checked in exact arithmetic.
+        UNSAT: There is none, proved for the network as a function of real numbers.
+        TIMEOUT: The time limit was reached.
+        UNKNOWN: Neither could be proved.
+    """
 
     SAT = "sat"
     UNSAT = "unsat"
@@ -43,6 +50,7 @@ class Answer(StrEnum):
 
     @property
     def meaning(self) -> str:
+        """The answer as a sentence."""
         return {
             Answer.SAT: "there is a counterexample, checked in exact arithmetic",
             Answer.UNSAT: "there is none, proved for the network as a function of real numbers",
@@ -53,14 +61,26 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class SpecResult:
-    """The answer to a property; `certificates` has one entry a case when unsat, one in all when sat."""
+    """The answer to a property.
+
+    Attributes:
+        answer: sat, unsat, timeout or unknown.
+        counterexample: The counterexample, when sat.
+        method: The searches used, or "samples" where random points found a counterexample.
+        seconds: Wall seconds, without compiling.
+        cases: Input boxes of the property.
+        closed: Boxes proved to hold no counterexample.
+        programs: Convex programs solved.
+        note: What else there is to say, such as why the answer is unknown.
+        certificates: The proofs, if asked for: one per case when unsat, one in all when sat.
+    """
 
     answer: Answer
     counterexample: Counterexample | None
     method: str
     seconds: float
     cases: int
-    closed: int  # cases proved to hold no counterexample
+    closed: int
     programs: int
     note: str = ""
     certificates: tuple[Certificate, ...] = ()
@@ -70,6 +90,11 @@ class SpecResult:
         return f"{text}; {self.note}" if self.note else text
 
     def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON.
+
+        Returns:
+            A dictionary of numbers, strings and lists.
+        """
         found = self.counterexample
         return {
             "answer": str(self.answer),
@@ -96,7 +121,20 @@ def verify_spec(
 ) -> SpecResult:
     """Decide a property: a counterexample, a proof that there is none, or the reason why neither was reached.
 
-    With certificate=True the answer is proved again in a form that the checker accepts, with the time limit once more.
+    Args:
+        network: The network that the property speaks about.
+        spec: The property, from `load_spec`.
+        time_limit: Seconds, shared by the cases; None for no limit.
+        method: Name of the search; by default the one that measured best for such a network.
+        certificate: Prove the answer again in a form that the checker accepts, with the time limit once more.
+        stack: The solvers for distance programs: "default", "library" or "paper".
+
+    Returns:
+        The answer, with a counterexample that holds exactly when it is sat.
+
+    Raises:
+        SpecError: The property does not fit the network, or an input has no bounds.
+        OptionError: An unknown method or stack, or a time limit out of range.
     """
     check_fit(spec, network)
     if method is not None:
