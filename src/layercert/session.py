@@ -129,6 +129,8 @@ class Session:
             found = attack(problem, problem.radius)
             if found is not None:
                 progress.offer(found[0], found[2])
+                if self.watch is not None:  # the search may be silent for long; what is found is known at once
+                    self.watch(progress, None)
         if self.stop_at_witness and progress.upper <= problem.radius:
             self.over = True
             return

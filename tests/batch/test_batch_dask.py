@@ -40,6 +40,8 @@ def test_a_worker_killed_in_the_middle(tmp_path: Path, monkeypatch: pytest.Monke
         assert killed.is_set() and tally.counts == {"exact": 40} and tally.done == 40
         _a_crashing_job_fails_and_the_others_go_on(made, tmp_path / "crash")
         _the_command(made, tmp_path)
+        _bounds_are_kept(made, tmp_path / "crash with bounds", "killed_a_little_later", "the worker crashed again")
+        _bounds_are_kept(made, tmp_path / "no end", "hangs_on_the_way", "did not stop at its time limit of 0.5 s")
     begun = [len((marks / str(job.id)).read_text()) for job in wanted.jobs]
     assert min(begun) == 1 and sum(begun) > 40, "the job that was running on the killed worker was begun again"
     run_batch(wanted, tmp_path / "local", LocalProcesses())
@@ -55,6 +57,18 @@ def _a_crashing_job_fails_and_the_others_go_on(made: Cluster, folder: Path) -> N
     with closing(open_store(folder)) as store:
         rows = list(store.rows())
     assert rows[2]["note"].startswith("the worker crashed again and again")
+
+
+def _bounds_are_kept(made: Cluster, folder: Path, work: str, reason: str) -> None:
+    """Workers say their bounds on the way; a worker that does not stop is started again and goes on."""
+    limit = 0.5 if "hangs" in work else None
+    crew = DaskCluster(made.address, work=f"helpers.batches:{work}", grace=6.0)
+    tally = run_batch(plan(6, time_limit=limit), folder, crew)
+    assert tally.counts == {"exact": 5, "undecided": 1} and tally.ended == 1
+    with closing(open_store(folder)) as store:
+        row = list(store.rows())[2]
+    assert row["status"] == "undecided" and row["note"].startswith(reason)
+    assert 0.0 < row["lower"] <= 0.03 + 1e-9 and row["upper"] == pytest.approx(0.03, rel=1e-3)
 
 
 def _the_command(made: Cluster, folder: Path) -> None:

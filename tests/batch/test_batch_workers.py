@@ -16,6 +16,8 @@ import pytest
 
 from helpers.batches import LAYERCERT, PATIENT, comparable, plan
 from layercert.batch import LocalProcesses, RunError, open_store, run_batch
+from layercert.batch.news import JobClock
+from layercert.cli.batch import _summary
 
 TESTS = Path(__file__).parents[1]
 
@@ -55,6 +57,82 @@ def test_workers_that_cannot_start_are_an_error_not_a_failed_job(tmp_path: Path)
         run_batch(plan(2), tmp_path, LocalProcesses(work="helpers.batches:no_such_function"))
     with closing(open_store(tmp_path)) as store:
         assert store.done() == {}
+
+
+@pytest.mark.parametrize(
+    ("work", "reason"),
+    [
+        ("killed_on_the_way", "the worker crashed: killed by SIGKILL, perhaps by the system because memory ran out"),
+        ("hangs_on_the_way", "did not stop at its time limit of 0.2 s"),
+        ("out_of_memory_on_the_way", "out of memory: "),
+    ],
+)
+def test_bounds_proved_before_the_end_are_kept(tmp_path: Path, work: str, reason: str) -> None:
+    """The search had a witness and a lower bound: the row is undecided with both, and the reason."""
+    crew = LocalProcesses(work=f"helpers.batches:{work}", grace=1.0)
+    tally = run_batch(plan(4, time_limit=0.2 if "hangs" in work else 30.0), tmp_path, crew)
+    assert tally.counts == {"exact": 3, "undecided": 1} and tally.ended == 1
+    with closing(open_store(tmp_path)) as store:
+        row, witness = list(store.rows())[2], store.witness(2)
+    assert row["status"] == "undecided" and row["note"].startswith(reason)
+    assert row["note"].endswith("(tried twice)") == ("killed" in work)
+    assert 0.0 < row["lower"] <= 0.03 + 1e-9 and row["upper"] == pytest.approx(0.03, rel=1e-3)
+    assert witness is not None and abs(witness[0] - 0.53) == pytest.approx(row["upper"])
+    assert (row["label"], row["target"]) == (1, 0)
+    assert "1 failed or ended early" in _summary(tally, tmp_path) and "--retry-failed" in _summary(tally, tmp_path)
+    tally = run_batch(plan(4, time_limit=0.2 if "hangs" in work else 30.0), tmp_path, LocalProcesses(), None, True)
+    assert tally.counts == {"exact": 4} and tally.ended == 0 and "--retry-failed" not in _summary(tally, tmp_path)
+
+
+def test_a_job_whose_worker_is_killed_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _count_starts(tmp_path, monkeypatch)
+    tally = run_batch(plan(3), tmp_path / "run", LocalProcesses(work="helpers.batches:killed_once"))
+    assert tally.counts == {"exact": 3} and tally.ended == 0
+    assert [(tmp_path / "marks" / str(job)).read_text() for job in range(3)] == ["xx"] * 3
+
+
+@pytest.mark.parametrize(("jobs", "killed"), [(1, "0-1"), (2, "1-99")])
+def test_a_worker_killed_while_it_starts_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, killed: str
+) -> None:
+    """One worker whose first two starts are killed; two, of which the second never starts: the first does the work."""
+    _count_starts(tmp_path, monkeypatch, killed)
+    crew = LocalProcesses(jobs, work="helpers.killed_starts:solve", pause=0.0)
+    assert run_batch(plan(30), tmp_path / "run", crew).counts == {"exact": 30}
+
+
+def test_workers_that_are_always_killed_end_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _count_starts(tmp_path, monkeypatch, "0-99")
+    crew = LocalProcesses(2, work="helpers.killed_starts:solve", pause=0.0)
+    with pytest.raises(RunError, match=r"cannot start \(4 in a row\): killed by SIGKILL.*the same command again"):
+        run_batch(plan(2), tmp_path / "run", crew)
+    assert len((tmp_path / "marks" / "starts").read_text()) == 4
+
+
+def _count_starts(folder: Path, monkeypatch: pytest.MonkeyPatch, killed: str = "99") -> None:
+    (folder / "marks").mkdir()
+    monkeypatch.setenv("LAYERCERT_TEST_MARKS", str(folder / "marks"))
+    monkeypatch.setenv("LAYERCERT_TEST_KILLED", killed)
+
+
+def test_the_watchdog_stands_still_while_a_worker_compiles(tmp_path: Path) -> None:
+    """Compiling takes 2.5 s and 320 MB, where a job may take 1.1 s and the memory of an idle worker and 200 MB."""
+    crew = LocalProcesses(memory=500 * 2**20, work="helpers.batches:compiles", grace=1.0)
+    tally = run_batch(plan(4, time_limit=0.05), tmp_path, crew)
+    assert tally.counts == {"exact": 4}
+
+
+def test_the_clock_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = JobClock()
+    now[0] = 102.0
+    clock.stop()
+    now[0] = 170.0
+    assert clock.seconds == 2.0 and not clock.running
+    clock.go_on()
+    now[0] = 171.5
+    assert clock.seconds == 3.5 and clock.running
 
 
 def test_numerical_libraries_have_one_thread(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,13 @@ import numpy as np
 
 from layercert.arrays import Vector
 from layercert.batch import Job, Model, Options, Outcome, Plan
-from layercert.batch.work import solve
+from layercert.batch import work as batch_work
+from layercert.batch.news import Teller
+from layercert.batch.work import Work, solve
 from layercert.io.datasets import Dataset
 from layercert.network import Network
+from layercert.run import Progress
+from layercert.system import clock
 
 #: The command line as a process of its own.
 LAYERCERT = [sys.executable, "-c", "import sys; from layercert.cli import main; sys.exit(main())"]
@@ -128,3 +134,71 @@ def when_allowed(network: Network, x: Vector, label: int | None, job: Job, optio
     while int(Path(os.environ["LAYERCERT_TEST_ALLOWED"]).read_text() or 0) <= job.id:
         time.sleep(0.002)
     return solve(network, x, label, job, options)
+
+
+# Work that has proved something when it goes wrong.
+
+
+def _after_first_bounds(then: Callable[[], object]) -> Work:
+    """A real search that on input 2 is stopped by `then` as soon as it has proved a bound and told it."""
+
+    def work(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+        measure = batch_work.measure
+
+        def stopped(*args: Any, watch: Any, **kwargs: Any) -> Any:
+            teller: Teller = watch.__self__
+
+            def watching(progress: Progress, event: Any) -> None:
+                watch(progress, event)
+                if progress.lower > 0.0 and progress.witness is not None:
+                    while teller._send is not None and teller._told is not teller.latest:
+                        time.sleep(0.01)  # the courier takes it
+                    then()
+
+            return measure(*args, watch=watching, **kwargs)
+
+        if job.input == 2:
+            batch_work.measure = stopped
+        try:
+            return solve(network, x, label, job, options)
+        finally:
+            batch_work.measure = measure
+
+    return work
+
+
+def _out_of_memory() -> None:
+    raise MemoryError
+
+
+killed_on_the_way = _after_first_bounds(lambda: os.kill(os.getpid(), signal.SIGKILL))
+killed_a_little_later = _after_first_bounds(lambda: (time.sleep(2), os.kill(os.getpid(), signal.SIGKILL)))
+hangs_on_the_way = _after_first_bounds(lambda: time.sleep(600))
+out_of_memory_on_the_way = _after_first_bounds(_out_of_memory)
+
+
+def _begun_before(name: str) -> int:
+    """How often this was asked before, by any process: marks in a folder named by the environment."""
+    with open(Path(os.environ["LAYERCERT_TEST_MARKS"]) / name, "a+") as mark:
+        mark.seek(0)
+        before = len(mark.read())
+        mark.write("x")
+    return before
+
+
+def killed_once(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    """Every job loses its first worker."""
+    if _begun_before(str(job.id)) == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return solve(network, x, label, job, options)
+
+
+def compiles(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    """Input 2 needs machine code, which takes far longer than its time limit and grace; nothing else takes time."""
+    if job.input == 2:
+        clock.stop()
+        hoard = [np.ones(2_000_000) for _ in range(20)]  # and memory: 320 MB
+        time.sleep(2.5)
+        del hoard
+        clock.go_on()
+    return Outcome(job.id, "exact", 0.1, 0.1)

@@ -31,7 +31,11 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": str(TESTS), "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "2"},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
+                    "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "2",
+                },
             )
         self.processes.append(process)
         return process

@@ -32,6 +32,7 @@ class Tally:
     total: int
     earlier: int = 0  # done before this session
     counts: Counter[str] = field(default_factory=Counter)
+    ended: int = 0  # failed or ended before their time: another try may answer them
 
     @property
     def done(self) -> int:
@@ -56,22 +57,23 @@ def run_batch(
         folder: Where the run lives; made if missing.
         executor: Where the work is done: `LocalProcesses` or a Dask cluster.
         watch: Called as watch(tally, job, outcome) when an outcome is there.
-        retry_failed: Do jobs again that ended in an error.
+        retry_failed: Do jobs again that failed or were ended before their time; the bounds they had stay.
 
     Returns:
         How many answers of which kind the whole run holds.
 
     Raises:
         InputError: An input does not fit a model; nothing was started.
-        RunError: The folder is in use, belongs to another plan or cannot be written.
+        RunError: The folder is in use, belongs to another plan or cannot be written, or its file is damaged.
     """
     plan.check()
     with hold(folder, plan), closing(Store(folder)) as store:
         store.adopt(plan)
+        done, again = store.done(), store.ended()
         if retry_failed:
-            store.forget_failed()
-        done = store.done()
-        tally = Tally(len(plan.jobs), len(done), Counter(done.values()))
+            # their rows stay until there are better ones
+            done, again = {job: status for job, status in done.items() if job not in again}, set()
+        tally = Tally(len(plan.jobs), len(done), Counter(done.values()), len(again))
         missing = [job for job in plan.jobs if job.id not in done]
         if watch is not None:
             watch(tally, None, None)
@@ -85,6 +87,7 @@ def run_batch(
                 done[outcome.job] = outcome.status
                 writer.put(outcome, save_certificate(folder, outcome))
                 tally.counts[outcome.status] += 1
+                tally.ended += outcome.ended
                 if watch is not None:
                     watch(tally, plan.jobs[outcome.job], outcome)
     return tally

@@ -22,6 +22,9 @@ from layercert.problem import robustness
 from layercert.programs.stacks import make_chain
 from layercert.run import measure
 
+#: A job may overrun its time limit by that limit and this many seconds (loading code, a long step) before it is ended.
+GRACE = 60.0
+
 
 def default_method() -> str:
     """The method that `measure` takes when none is named."""

@@ -1,12 +1,12 @@
 """One SQLite file a run: the plan with its models and inputs, and a row for each finished job, written as it finishes.
 
 SQLite's rollback journal makes every commit all or nothing, also under kill -9. Only the process that holds the lock
-file writes; readers (reports) may look at any time.
+file writes; readers (reports) may look at any time. A disk that loses or changes bytes is another matter: every row has
+a checksum, `plan.json` repeats what the run is about, and `batch.salvage` takes what is left.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import sqlite3
 import time
@@ -16,18 +16,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from layercert.arrays import Vector
 from layercert.batch.errors import RunError
 from layercert.batch.machine import command, machine, versions
 from layercert.batch.plan import Plan, differences, input_hash
-from layercert.batch.work import FAILED, Outcome
-from layercert.io.npz import network_of
+from layercert.batch.rows import RESULT, checksum, network_bytes, network_from, pack, row_of, unpack
+from layercert.batch.work import Outcome
+from layercert.errors import InputError
 from layercert.network import Network
+from layercert.system.files import DAMAGE, whole_file
 
 FILE = "run.sqlite"
-FORMAT = 1
+#: The plan's identity once more, in a file of its own: a damaged run can still be told from another one.
+PLAN = "plan.json"
+FORMAT = 2
+#: What SQLite raises; the second when a message repeats damaged text.
+FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
 _SCHEMA = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -47,7 +51,8 @@ CREATE TABLE sessions (
 CREATE TABLE results (
     job INTEGER PRIMARY KEY REFERENCES jobs, status TEXT NOT NULL, lower REAL, upper REAL, label INTEGER,
     target INTEGER, programs INTEGER NOT NULL, seconds REAL NOT NULL, note TEXT NOT NULL, witness BLOB,
-    certificate TEXT, worker TEXT NOT NULL, session INTEGER NOT NULL REFERENCES sessions, finished TEXT NOT NULL
+    certificate TEXT, worker TEXT NOT NULL, session INTEGER NOT NULL REFERENCES sessions, finished TEXT NOT NULL,
+    ended INTEGER NOT NULL, checksum TEXT NOT NULL
 );
 """
 
@@ -55,9 +60,9 @@ CREATE TABLE results (
 class Store:
     """The open database of one run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, file: str = FILE) -> None:
         self.folder = folder
-        self.path = folder / FILE
+        self.path = folder / file
         # the writer's thread uses it while a batch runs, and nobody else then
         self._db = sqlite3.connect(self.path, isolation_level=None, timeout=60, check_same_thread=False)
         self._session = 0
@@ -72,9 +77,11 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
             self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except FAULTS as error:
             if self._db.in_transaction:
                 self._db.rollback()
+            if _is_damage(error):
+                raise self._damaged(error) from None
             raise RunError(
                 f"cannot write to '{self.path}': {error}; everything recorded before is kept: "
                 "free some space (or repair the folder) and give the same command again"
@@ -84,16 +91,34 @@ class Store:
                 self._db.rollback()
             raise
 
+    def _read(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """All rows of a query; a damaged file becomes an error that says what to do."""
+        try:
+            return self._db.execute(query, values).fetchall()
+        except FAULTS as error:
+            if _is_damage(error):
+                raise self._damaged(error) from None
+            raise RunError(f"cannot read '{self.path}': {error}; wait for who writes to it, then try again") from None
+
+    def _damaged(self, error: object) -> RunError:
+        return RunError(
+            f"the run file '{self.path}' is damaged ({error}); give its batch command again with --salvage: that keeps "
+            "every readable result, computes the others anew, and leaves the damaged file beside it"
+        )
+
     # the plan
 
     def adopt(self, plan: Plan) -> None:
         """Write the plan into a new run, or check that an old run was made with the same one."""
         stored = self.identity()
         if stored is None:
-            self._create(plan)
+            self.create(plan)
             return
-        wanted = json.loads(json.dumps(plan.identity))
-        changed = differences(stored, wanted)
+        self.expect(plan, stored)
+
+    def expect(self, plan: Plan, stored: dict[str, Any]) -> None:
+        """Nothing is mixed: the plan has the identity that was stored."""
+        changed = differences(stored, json.loads(json.dumps(plan.identity)))
         if changed:
             raise RunError(
                 f"the run in '{self.folder}' was made with other options: {'; '.join(changed)}; "
@@ -104,7 +129,9 @@ class Store:
         """The options the run was made with; None for a new file."""
         try:
             tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        except sqlite3.DatabaseError as error:
+        except FAULTS as error:
+            if (self.folder / PLAN).exists():
+                raise self._damaged(error) from None
             raise RunError(f"'{self.path}' is not a run of layercert: {error}; choose another folder") from None
         if not tables:
             return None
@@ -112,14 +139,27 @@ class Store:
             raise RunError(f"'{self.path}' is a database of something else; choose another folder")
         facts = self.facts()
         if facts["format"] != FORMAT:
-            raise RunError(f"'{self.path}' has format {facts['format']}, this version reads format {FORMAT}")
+            raise RunError(
+                f"'{self.path}' has format {facts['format']}, this version reads format {FORMAT}; "
+                "make the run anew in another folder, or read it with the version that made it"
+            )
         identity: dict[str, Any] = facts["identity"]
         return identity
 
     def facts(self) -> dict[str, Any]:
-        return {key: json.loads(value) for key, value in self._db.execute("SELECT key, value FROM run")}
+        try:
+            found = {key: json.loads(value) for key, value in self._read("SELECT key, value FROM run")}
+        except (TypeError, ValueError) as error:
+            raise self._damaged(error) from None
+        missing = {"format", "identity", "created", "data", "image_shape"} - set(found)
+        if missing:
+            raise self._damaged(f"no {', '.join(sorted(missing))}")
+        return found
 
-    def _create(self, plan: Plan) -> None:
+    def create(self, plan: Plan) -> None:
+        """Write the plan into this new file."""
+        with whole_file(self.folder / PLAN) as file:
+            file.write(json.dumps(plan.identity, indent=1).encode())
         data = plan.data
         facts = {
             "format": FORMAT,
@@ -159,81 +199,114 @@ class Store:
             self._session = int(cursor.lastrowid or 0)
 
     def record(self, outcomes: Sequence[tuple[Outcome, str | None]]) -> None:
-        """Write outcomes (each with the path of its certificate) in one transaction; the first one of a job stays."""
+        """Write outcomes (each with the path of its certificate) in one transaction.
+
+        The first outcome of a job stays, unless it was ended before its time: then the next one takes its place, with
+        the bounds that the first one had proved where they are better.
+        """
         if not outcomes:
             return
-        rows = [self._row(outcome, certificate) for outcome, certificate in outcomes]
         with self._transaction() as db:
-            db.executemany(f"INSERT OR IGNORE INTO results VALUES ({', '.join('?' * len(rows[0]))})", rows)
+            for outcome, certificate in outcomes:
+                known = self._recorded(outcome.job)
+                if known is None or known.ended:
+                    joined = outcome if known is None else outcome.joined(known)
+                    self._write(db, row_of(joined, certificate, self._session, _now()))
 
-    def _row(self, outcome: Outcome, certificate: str | None) -> tuple[Any, ...]:
-        return (
-            outcome.job,
-            outcome.status,
-            outcome.lower,
-            outcome.upper,
-            outcome.label,
-            outcome.target,
-            outcome.programs,
-            outcome.seconds,
-            outcome.note,
-            None if outcome.witness is None else pack(outcome.witness),
-            certificate,
-            outcome.worker,
-            self._session,
-            _now(),
+    def _write(self, db: sqlite3.Connection, row: Sequence[Any]) -> None:
+        db.execute(f"INSERT OR REPLACE INTO results VALUES ({', '.join('?' * len(RESULT))})", row)
+
+    def _recorded(self, job: int) -> Outcome | None:
+        found = self._read(
+            "SELECT status, lower, upper, label, target, witness, programs, seconds, note, worker, ended "
+            "FROM results WHERE job = ?",
+            job,
         )
+        if not found:
+            return None
+        status, lower, upper, label, target, witness, programs, seconds, note, worker, ended = found[0]
+        x = None if witness is None else self._vector(witness)
+        return Outcome(
+            job, status, lower, upper, label, target, x, programs, seconds, note, worker, ended=bool(ended)
+        )  # fmt: skip
+
+    def restore(self, sessions: Sequence[tuple[Any, ...]], results: Sequence[Sequence[Any]]) -> None:
+        """Put back what was saved from a damaged file, as it was."""
+        with self._transaction() as db:
+            db.executemany("INSERT OR IGNORE INTO sessions VALUES (?, ?, ?, ?, ?, ?)", sessions)
+            for row in results:
+                self._write(db, row)
 
     def done(self) -> dict[int, str]:
         """Status of every finished job."""
-        return dict(self._db.execute("SELECT job, status FROM results"))
+        return dict(self._read("SELECT job, status FROM results"))
 
-    def forget_failed(self) -> int:
-        """Drop failed results so that their jobs run again."""
-        with self._transaction() as db:
-            return db.execute("DELETE FROM results WHERE status = ?", (FAILED,)).rowcount
+    def ended(self) -> set[int]:
+        """Finished jobs that another try may answer: failed, or ended before their time."""
+        return {job for (job,) in self._read("SELECT job FROM results WHERE ended")}
 
     # reading
 
     def models(self) -> list[tuple[str, str]]:
         """(name, sha256) of each model."""
-        return list(self._db.execute("SELECT name, sha256 FROM models ORDER BY id"))
+        return [(name, sha256) for name, sha256 in self._read("SELECT name, sha256 FROM models ORDER BY id")]
 
     def planned(self) -> int:
         """How many jobs the whole run has."""
-        return int(self._db.execute("SELECT count(*) FROM jobs").fetchone()[0])
+        return int(self._read("SELECT count(*) FROM jobs")[0][0])
 
     def network(self, model: int) -> Network:
-        (blob,) = self._db.execute("SELECT npz FROM models WHERE id = ?", (model,)).fetchone()
-        return network_from(blob)
+        try:
+            return network_from(self._blob("SELECT npz FROM models WHERE id = ?", model))
+        except (*DAMAGE, InputError) as error:
+            raise self._damaged(error) from None
 
     def x(self, i: int) -> Vector:
-        (blob,) = self._db.execute("SELECT x FROM inputs WHERE id = ?", (i,)).fetchone()
-        return unpack(blob)
+        return self._vector(self._blob("SELECT x FROM inputs WHERE id = ?", i))
 
     def witness(self, job: int) -> Vector | None:
-        row = self._db.execute("SELECT witness FROM results WHERE job = ?", (job,)).fetchone()
-        return None if row is None or row[0] is None else unpack(row[0])
+        found = self._read("SELECT witness FROM results WHERE job = ?", job)
+        return None if not found or found[0][0] is None else self._vector(found[0][0])
+
+    def _blob(self, query: str, i: int) -> bytes:
+        found = self._read(query, i)
+        if not found:
+            raise self._damaged("a row is missing")
+        return bytes(found[0][0])
+
+    def _vector(self, blob: bytes) -> Vector:
+        try:
+            return unpack(blob)
+        except (zlib.error, ValueError, TypeError) as error:
+            raise self._damaged(error) from None
 
     def sessions(self) -> list[dict[str, Any]]:
-        rows = self._db.execute("SELECT started, command, machine, versions, workers FROM sessions ORDER BY id")
-        return [
-            {"started": a, "command": b, "machine": json.loads(c), "versions": json.loads(d), "workers": e}
-            for a, b, c, d, e in rows
-        ]
+        rows = self._read("SELECT started, command, machine, versions, workers FROM sessions ORDER BY id")
+        try:
+            return [
+                {"started": a, "command": b, "machine": json.loads(c), "versions": json.loads(d), "workers": e}
+                for a, b, c, d, e in rows
+            ]
+        except (TypeError, ValueError) as error:
+            raise self._damaged(error) from None
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Every finished job with its question, as plain values, in the order of the plan."""
-        cursor = self._db.execute(
-            "SELECT j.id AS job, m.name AS model, m.sha256 AS model_sha256, i.id AS input, i.position, i.name AS name, "
-            "i.sha256 AS input_sha256, i.label AS true_label, j.norm, j.method, r.status, r.lower, r.upper, r.label, "
-            "r.target, r.programs, r.seconds, r.note, r.certificate, r.worker, r.session, r.finished "
-            "FROM results r JOIN jobs j ON j.id = r.job JOIN models m ON m.id = j.model "
+        facts = [column for column in RESULT if column not in ("job", "witness")]
+        question = {
+            "job": "j.id", "model": "m.name", "model_sha256": "m.sha256", "input": "i.id", "position": "i.position",
+            "name": "i.name", "input_sha256": "i.sha256", "true_label": "i.label", "norm": "j.norm",
+            "method": "j.method",
+        }  # fmt: skip
+        wanted = [*question.values(), *(f"r.{column}" for column in facts)]
+        for values in self._read(
+            f"SELECT {', '.join(wanted)} FROM results r JOIN jobs j ON j.id = r.job JOIN models m ON m.id = j.model "
             "JOIN inputs i ON i.id = j.input ORDER BY j.id"
-        )
-        names = [column[0] for column in cursor.description]
-        for row in cursor:
-            yield dict(zip(names, row, strict=True))
+        ):
+            row = dict(zip([*question, *facts], values, strict=True))
+            if row.pop("checksum") != checksum(row):
+                raise self._damaged(f"the row of job {row['job']} has changed")
+            yield row
 
 
 def open_store(folder: Path) -> Store:
@@ -249,24 +322,17 @@ def open_store(folder: Path) -> Store:
     return store
 
 
-def pack(x: Vector) -> bytes:
-    return zlib.compress(np.ascontiguousarray(x, dtype="<f8").tobytes(), 6)
+#: What SQLite says when the file is sound but cannot be used at the moment.
+_SOUND = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT,
+}  # fmt: skip
 
 
-def unpack(blob: bytes) -> Vector:
-    return np.frombuffer(zlib.decompress(blob), "<f8").astype(np.float64)
-
-
-def network_bytes(network: Network) -> bytes:
-    """The network as the bytes of an .npz file."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **network.arrays())
-    return buffer.getvalue()
-
-
-def network_from(blob: bytes) -> Network:
-    with np.load(io.BytesIO(blob), allow_pickle=False) as file:
-        return network_of({key: file[key] for key in file.files}, "run")
+def _is_damage(error: Exception) -> bool:
+    """Not merely a full disk, a lock or a folder that went away. Texts that are no texts have no code at all."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF not in _SOUND
 
 
 def _now() -> str:

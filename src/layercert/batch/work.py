@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -15,18 +15,25 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from layercert.arrays import Vector
+from layercert.batch.news import Proved, Teller
 from layercert.batch.plan import Job, Options
 from layercert.errors import LayerCertError
 from layercert.network import Network
+from layercert.result import Result, Status
 from layercert.run import measure
+from layercert.system import clock
 
-#: The status of a job that ended without an answer; the others are those of `Result`.
+#: The status of a job that ended without any bounds; the others are those of `Result`.
 FAILED = "failed"
+UNDECIDED = str(Status.UNDECIDED)
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What is stored about a finished job. A failed one has a reason and no bounds beyond 0 <= distance."""
+    """What is stored about a finished job. A failed one has a reason and no bounds beyond 0 <= distance.
+
+    `ended`: something went wrong on the way, which may go right another time; the bounds proved until then hold.
+    """
 
     job: int
     status: str
@@ -40,10 +47,67 @@ class Outcome:
     note: str = ""
     worker: str = ""
     certificate: Any = None
+    ended: bool = False
 
     @staticmethod
     def failed(job: int, reason: str, worker: str = "", seconds: float = 0.0) -> Outcome:
-        return Outcome(job, FAILED, note=reason, worker=worker, seconds=seconds)
+        return Outcome(job, FAILED, note=reason, worker=worker, seconds=seconds, ended=True)
+
+    @staticmethod
+    def cut_short(proved: Proved, reason: str, worker: str = "", seconds: float = 0.0) -> Outcome:
+        """Undecided with the bounds proved before it ended; failed when there were none."""
+        if proved.nothing:
+            return Outcome.failed(proved.job, reason, worker, seconds)
+        return Outcome(
+            job=proved.job,
+            status=UNDECIDED,
+            lower=min(proved.lower, proved.upper),
+            upper=proved.upper,
+            label=proved.label,
+            target=proved.target,
+            witness=proved.witness,
+            programs=proved.programs,
+            seconds=seconds,
+            note=reason,
+            worker=worker,
+            ended=True,
+        )
+
+    @staticmethod
+    def of(job: Job, result: Result, worker: str) -> Outcome:
+        return Outcome(
+            job=job.id,
+            status=str(result.status),
+            lower=result.lower,
+            upper=result.upper,
+            label=result.label,
+            target=result.target,
+            witness=result.witness,
+            programs=result.programs,
+            seconds=result.seconds,
+            note=result.note,
+            worker=worker,
+            certificate=result.certificate,
+        )
+
+    @property
+    def decided(self) -> bool:
+        return self.status not in (UNDECIDED, FAILED)
+
+    def joined(self, other: Outcome) -> Outcome:
+        """This answer with the bounds that another try at the same job has proved, where they are better."""
+        if self.decided or (other.lower <= self.lower and other.upper >= self.upper):
+            return self
+        nearer = other if other.upper < self.upper else self
+        return replace(
+            self,
+            status=UNDECIDED,
+            lower=min(max(self.lower, other.lower), nearer.upper),
+            upper=nearer.upper,
+            label=other.label if self.label is None else self.label,
+            target=nearer.target,
+            witness=nearer.witness,
+        )
 
 
 Work: TypeAlias = Callable[[Network, Vector, int | None, Job, Options], Outcome]
@@ -66,36 +130,27 @@ def warm_up(options: Options) -> None:
 
 
 def solve(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
-    """Measure one input; whatever goes wrong inside Python becomes a failed outcome with the reason."""
-    worker = f"{socket.gethostname()}:{os.getpid()}"
-    try:
-        result = measure(
-            network,
-            x,
-            job.norm,
-            label,
-            options.radius,
-            options.domain,
-            job.method,
-            options.time_limit,
-            options.certificates,
-            stack=options.stack,
-        )
-    except MemoryError:
-        return Outcome.failed(job.id, "out of memory: the memory limit of the worker was reached", worker)
-    except Exception as error:  # one bad job must not take the batch down; the reason is in its row
-        return Outcome.failed(job.id, f"{type(error).__name__}: {error}", worker)
-    return Outcome(
-        job=job.id,
-        status=str(result.status),
-        lower=result.lower,
-        upper=result.upper,
-        label=result.label,
-        target=result.target,
-        witness=result.witness,
-        programs=result.programs,
-        seconds=result.seconds,
-        note=result.note,
-        worker=worker,
-        certificate=result.certificate,
-    )
+    """Measure one input; what goes wrong inside Python ends it with the reason and the bounds proved until then."""
+    worker, started = f"{socket.gethostname()}:{os.getpid()}", clock.now()
+    with Teller(job.id) as teller:
+        try:
+            result = measure(
+                network,
+                x,
+                job.norm,
+                label,
+                options.radius,
+                options.domain,
+                job.method,
+                options.time_limit,
+                options.certificates,
+                stack=options.stack,
+                watch=teller.watch,
+            )
+        except MemoryError:
+            reason = "out of memory: the memory limit of the worker was reached"
+            return Outcome.cut_short(teller.latest, reason, worker, clock.now() - started)
+        except Exception as error:  # one bad job must not take the batch down; the reason is in its row
+            reason = f"{type(error).__name__}: {error}"
+            return Outcome.cut_short(teller.latest, reason, worker, clock.now() - started)
+    return Outcome.of(job, result, worker)

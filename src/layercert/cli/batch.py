@@ -18,6 +18,7 @@ from layercert.batch import LocalProcesses, Model, Options, Plan, open_store, ru
 from layercert.batch.drive import Executor, Tally
 from layercert.batch.export import WRITERS, export, unknown_format
 from layercert.batch.plan import Job, default_method, memory_bytes
+from layercert.batch.salvage import salvage
 from layercert.batch.work import FAILED, Outcome
 from layercert.errors import OptionError
 from layercert.io import load
@@ -33,6 +34,9 @@ def run(args: argparse.Namespace) -> int:
             raise unknown_format(path)
     plan, folder = _plan(args), Path(args.out)
     _stop_on_terminate()
+    if args.salvage:
+        kept, damaged = salvage(plan, folder)
+        print(f"layercert: salvaged {kept} results; the damaged file is kept as {damaged}", file=sys.stderr)
     try:
         with Bar(quiet=args.quiet, log=args.log) as bar:
             tally = run_batch(plan, folder, _executor(args), bar.watch, args.retry_failed)
@@ -93,7 +97,13 @@ def _stop_on_terminate() -> None:
 def _summary(tally: Tally, folder: Path) -> str:
     parts = [f"{count} {status}" for status, count in sorted(tally.counts.items())]
     kept = f" ({tally.earlier} from before)" if tally.earlier else ""
-    return f"{tally.done} of {tally.total} done{kept}: {', '.join(parts)}. Next: layercert report {folder}"
+    again = ""
+    if tally.ended:
+        again = (
+            f" {tally.ended} failed or ended early (the report's notes say why): the same command with --retry-failed "
+            "tries again and keeps their bounds."
+        )
+    return f"{tally.done} of {tally.total} done{kept}: {', '.join(parts)}.{again} Next: layercert report {folder}"
 
 
 class Bar:

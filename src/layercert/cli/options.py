@@ -28,9 +28,12 @@ def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
     p.add_argument("--certificates", action="store_true", help="keep a certificate of every answer in the run")
     p.add_argument("--jobs", type=int, default=1, help="worker processes, one thread each (default 1)")
-    p.add_argument("--memory", metavar="SIZE", help="memory limit of a worker, e.g. 2G; a job beyond it fails")
+    p.add_argument("--memory", metavar="SIZE", help="memory limit of a worker, e.g. 2G; a job beyond it is ended")
     p.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster: tcp://host:8786")
-    p.add_argument("--retry-failed", action="store_true", help="run jobs again that failed before")
+    p.add_argument("--retry-failed", action="store_true", help="run jobs again that failed or were ended before")
+    p.add_argument(
+        "--salvage", action="store_true", help="the run file is damaged: keep every readable result, compute the others"
+    )
     p.add_argument(
         "--export", action="append", default=[], metavar="FILE", help="also write .csv, .jsonl or .parquet; repeatable"
     )

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 # seconds spent compiling so far; one place in memory, since kernels look there too
 _compiling = np.zeros(1)
 _since: float | None = None  # when the compilation that runs began
+_listeners: list[Callable[[bool], None]] = []
 
 
 class OutOfTime(BaseException):
@@ -61,10 +62,22 @@ def now() -> float:
     return (time.monotonic() if since is None else since) - float(_compiling[0])
 
 
+@contextmanager
+def listening(told: Callable[[bool], None]) -> Iterator[None]:
+    """While this is open, tell when compiling begins (True) and when it is over (False)."""
+    _listeners.append(told)
+    try:
+        yield
+    finally:
+        _listeners.remove(told)
+
+
 def stop() -> None:
     """Compiling begins."""
     global _since
     _since = time.monotonic()
+    for told in tuple(_listeners):
+        told(True)
 
 
 def go_on() -> None:
@@ -73,6 +86,8 @@ def go_on() -> None:
     if _since is not None:
         _compiling[0] += time.monotonic() - _since
         _since = None
+        for told in tuple(_listeners):
+            told(False)
 
 
 @contextmanager

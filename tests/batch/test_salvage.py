@@ -1,0 +1,195 @@
+"""Damaged run files: a clear error from every reader, and every readable row is kept."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.batches import comparable, line_network, points
+from layercert.batch import Model, Options, Outcome, Plan, RunError, Store, open_store, run_batch
+from layercert.batch.pages import rows
+from layercert.batch.salvage import salvage
+from layercert.cli import main
+from layercert.network import Network
+from layercert.report.records import Points, read_runs
+
+COUNT, SIZE = 60, 700
+PAGE = 4096
+
+
+def wide(**options: Any) -> Plan:
+    """Sixty inputs of 700 numbers; the network looks at the first one only."""
+    X = np.zeros((COUNT, SIZE))
+    X[:, 0] = 0.5 + np.arange(1, COUNT + 1) / 100
+    first = np.zeros((1, SIZE))
+    first[0, 0] = 1.0
+    network = Network.from_arrays([first, [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
+    data = replace(points(COUNT), X=X)
+    return Plan((Model("wide", network),), data, Options(**options))
+
+
+def outcome(job: int) -> Outcome:
+    """An answer with a witness that fills pages: random numbers do not compress, and every third one is short."""
+    witness = np.random.default_rng(job).normal(size=SIZE)
+    if job % 3 == 0:
+        witness[40:] = 0.0
+    if job == 7:
+        return Outcome.failed(job, "the worker crashed: exit code 7")
+    return Outcome(job, "exact", job / 8, job / 8, 1, 0, witness, job, 0.25, worker="w", note="é" * (job % 5))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of sixty jobs, in several transactions."""
+    folder, made = tmp_path_factory.mktemp("salvage") / "run", wide()
+    folder.mkdir()
+    with closing(Store(folder)) as store:
+        store.adopt(made)
+        for first in range(0, COUNT, 20):
+            store.begin_session("by hand")
+            store.record([(outcome(job), None) for job in range(first, first + 20)])
+    return folder
+
+
+def damaged(whole: Path, target: Path, change: Callable[[bytearray], object]) -> Path:
+    shutil.copytree(whole, target)
+    data = bytearray((target / "run.sqlite").read_bytes())
+    change(data)
+    (target / "run.sqlite").write_bytes(data)
+    return target
+
+
+def overwrite(data: bytearray, at: int, new: bytes) -> None:
+    data[at : at + len(new)] = new
+
+
+def test_pages_read_what_sqlite_reads(whole: Path) -> None:
+    with closing(sqlite3.connect(whole / "run.sqlite")) as db:
+        wanted = {(job, witness) for job, witness in db.execute("SELECT job, witness FROM results")}
+        runs = set(db.execute("SELECT key, value FROM run"))
+    found = list(rows((whole / "run.sqlite").read_bytes()))
+    assert {(rowid, values[9]) for rowid, values in found if len(values) == 16} == wanted
+    assert {values for _, values in found if len(values) == 2} == runs
+
+
+def test_every_page_in_turn_is_lost(whole: Path, tmp_path: Path) -> None:
+    """Whatever page is overwritten: no reader ends in a traceback, and salvage keeps every row of the other pages."""
+    with closing(open_store(whole)) as store:
+        reference = comparable(store)
+    noise = np.random.default_rng(0).bytes(PAGE)
+    pages, refused, kept = (whole / "run.sqlite").stat().st_size // PAGE, 0, []
+    assert pages > 60
+    for page in (*range(16), *range(16, pages, 4)):  # the trees' roots and the first leaves, then a sample
+        folder = damaged(whole, tmp_path / str(page), partial(overwrite, at=page * PAGE, new=noise))
+        for reader in (_resumed, _reported):
+            try:
+                reader(folder)
+            except RunError as error:
+                assert "--salvage" in str(error), error
+                refused += 1
+        count, old = salvage(wide(), folder)
+        kept.append(count)
+        assert old.read_bytes()[page * PAGE :][:PAGE] == noise
+        with closing(open_store(folder)) as store:
+            assert set(comparable(store)) <= set(reference) and len(store.done()) == count
+            assert np.array_equal(store.x(5), wide().data.X[5]) and store.network(0).sha256 == store.models()[0][1]
+        shutil.rmtree(folder)
+    assert refused > 30 and min(kept) >= COUNT - 6 and sum(k == COUNT for k in kept) >= 5
+
+
+def _resumed(folder: Path) -> None:
+    class Nobody:
+        def describe(self) -> str:
+            raise RunError("--salvage is not needed: it goes on")
+
+        run = describe
+
+    run_batch(wide(), folder, Nobody())  # type: ignore[arg-type]
+
+
+def _reported(folder: Path) -> None:
+    results = read_runs([folder], folder / "report")
+    with closing(Points(results.runs)) as points:
+        for record in results.records:
+            points.pair(record)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changed_bytes_never_change_an_answer(whole: Path, tmp_path: Path, seed: int) -> None:
+    """SQLite does not notice a changed byte inside a value; the checksum does."""
+    rng = np.random.default_rng(seed)
+
+    def change(data: bytearray) -> None:
+        for at in rng.integers(0, len(data), 200):
+            data[at] ^= int(rng.integers(1, 256))
+
+    folder = damaged(whole, tmp_path / "run", change)
+    with closing(open_store(whole)) as store:
+        reference = comparable(store)
+    try:
+        with closing(open_store(folder)) as store:
+            assert set(comparable(store)) <= set(reference)
+    except RunError as error:
+        assert "is damaged" in str(error) and "--salvage" in str(error)
+    count, _ = salvage(wide(), folder)
+    assert 0 < count < COUNT
+    with closing(open_store(folder)) as store, closing(open_store(whole)) as sound:
+        assert set(comparable(store)) <= set(reference)
+        for job in store.done():
+            assert np.array_equal(store.witness(job), sound.witness(job))  # type: ignore[arg-type]
+
+
+def test_half_of_the_file_is_gone(whole: Path, tmp_path: Path) -> None:
+    folder = damaged(whole, tmp_path / "run", lambda data: data.__delitem__(slice(len(data) // 2, None)))
+    assert 20 < salvage(wide(), folder)[0] < 45
+
+
+def test_nothing_is_mixed_by_salvage(whole: Path, tmp_path: Path) -> None:
+    lost = damaged(whole, tmp_path / "run", partial(overwrite, at=PAGE, new=bytes(2 * PAGE)))
+    with pytest.raises(RunError, match=r"made with other options: domain was unset, now \(0.0, 1.0\)"):
+        salvage(wide(domain=(0.0, 1.0)), lost)
+    assert not (lost / "run.sqlite.damaged").exists()
+    (lost / "plan.json").unlink()
+    with pytest.raises(RunError, match=r"cannot tell what the run .* was made with.*start anew"):
+        salvage(wide(), lost)
+    with pytest.raises(RunError, match="nothing to salvage"):
+        salvage(wide(), tmp_path / "nowhere")
+
+
+def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A run of three, the page of its results lost: an error that names the way out, which computes them again."""
+    line_network().save(tmp_path / "line.npz")
+    np.savez(tmp_path / "points.npz", X=points(3).X, y=[1, 1, 1])
+    command = [
+        "batch",
+        str(tmp_path / "line.npz"),
+        "--data",
+        str(tmp_path / "points.npz"),
+        "--out",
+        str(tmp_path / "r"),
+    ]
+    assert main(command) == 0
+    path = tmp_path / "r" / "run.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'results'").fetchone()
+    data = bytearray(path.read_bytes())
+    data[(root - 1) * PAGE : root * PAGE] = bytes(PAGE)
+    path.write_bytes(data)
+    capfd.readouterr()
+    assert main(command) == 2 and main(["report", str(tmp_path / "r")]) == 2
+    err = capfd.readouterr().err
+    assert err.count("is damaged (database disk image is malformed); give its batch command again with --salvage") == 2
+    assert main([*command, "--salvage"]) == 0
+    out, err = capfd.readouterr()
+    assert "salvaged 0 results" in err and "run.sqlite.damaged" in err and "3 of 3 done: 3 exact" in out
+    assert main([*command, "--salvage"]) == 0  # of a sound file everything is kept
+    assert "salvaged 3 results" in capfd.readouterr().err
