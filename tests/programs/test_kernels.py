@@ -5,14 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
-from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -370,14 +367,3 @@ def test_the_announcement_goes_to_the_log_where_somebody_listens(
         fresh()(0.5)
     assert compiling.KERNELS in [record.message for record in caplog.records]
     assert capsys.readouterr().err == ""
-
-
-def test_compiled_code_older_than_any_kernel_source_is_forgotten(tmp_path: Path) -> None:
-    """numba looks at a function's own file only, and the kernels call each other across files."""
-    old, new = tmp_path / "simplex.solve_family-1.py311.nbi", tmp_path / "simplex.price-1.py311.nbi"
-    for index in (old, new):
-        index.touch()
-    os.utime(old, (0, 0))
-    # all that is asked of a compiled function: where its code is kept, and the Python function behind it
-    jit._cached(SimpleNamespace(stats=SimpleNamespace(cache_path=str(tmp_path)), py_func=unit_halfspace))
-    assert new.exists() and not old.exists()

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from layercert.certificate.forms import FAST, bound_neurons, bound_rows
-from layercert.compiled.compiling import njit
+from layercert.certificate.forms import bound_neurons, bound_rows
+from layercert.compiled.jit import njit, njit_sums
 
 #: Steps in the search for weights.
 STEPS = 100
@@ -22,7 +22,7 @@ PROVED, OPEN_LEAF, MISSING, SUPERFLUOUS, BAD_SPLIT, TOO_DEEP = range(6)
 MOST_OPEN = 4096
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def examine(net: Any, w: Any, lo: Any, hi: Any, side: Any, blame: Any) -> bool:
     """True: no unsafe point in the box, proved. Else the box is shaved, and blame tells which input to cut.
 
@@ -64,7 +64,7 @@ def examine(net: Any, w: Any, lo: Any, hi: Any, side: Any, blame: Any) -> bool:
     return False
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def least(G: Any, s: Any, mu: Any, rad: Any, unit: float) -> Any:
     """The least value of the combination on the box, rounded down, and its g."""
     g = np.zeros(len(rad))
@@ -80,7 +80,7 @@ def least(G: Any, s: Any, mu: Any, rad: Any, unit: float) -> Any:
     return total - unit * size, g
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def weights(G: Any, s: Any, rad: Any, unit: float) -> Any:
     """mu >= 0 of sum 1 that make the least value on the box large: the best row, then steps towards zero from it."""
     rows = len(s)
@@ -124,7 +124,7 @@ def weights(G: Any, s: Any, rad: Any, unit: float) -> Any:
     return best
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def shave(G: Any, s: Any, mu: Any, mid: Any, lo: Any, hi: Any, unit: float) -> bool:
     """Cut the box down to where the combination can be <= 0; True when that is nowhere."""
     n = len(mid)
@@ -154,7 +154,7 @@ def shave(G: Any, s: Any, mu: Any, mid: Any, lo: Any, hi: Any, unit: float) -> b
     return False
 
 
-@njit(cache=True, error_model="numpy")
+@njit
 def walk(net: Any, w: Any, root_lo: Any, root_hi: Any, axis: Any, cut: Any) -> Any:
     """Prove a tree, nodes in preorder: (verdict, node, leaves).
 

@@ -12,17 +12,15 @@ from typing import Any
 import numpy as np
 
 from layercert.arrays import TINY
-from layercert.compiled.compiling import njit
+from layercert.compiled.jit import njit_sums
 
-#: Sums may be reordered (their error bound holds for any order), which lets them use vector instructions.
-FAST = {"reassoc", "contract", "nsz"}
 #: Evaluations of the concave function for each row.
 ROUNDS = 6
 #: Steps towards the best split.
 SPLITS = 3
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def lowest_on_cap(G: Any, g: Any, s: float, r: float, q: float, down: Any, up: Any) -> Any:
     """A lower bound, rounded down, of each row of G on the cap, and the multiplier that gave it.
 
@@ -70,7 +68,7 @@ def lowest_on_cap(G: Any, g: Any, s: float, r: float, q: float, down: Any, up: A
     return low, best_lam
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def _evaluate(h: Any, g: Any, lam: float, s: float, r: float, q: float, down: Any, up: Any) -> Any:
     """For t = h + lam g: lam s - fall(t) (for guidance), fall(t) and the slope in lam."""
     drop, slope = _box_alone(h, g, lam, down, up)
@@ -92,7 +90,7 @@ def _evaluate(h: Any, g: Any, lam: float, s: float, r: float, q: float, down: An
     return lam * s - drop, drop, s - slope
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def _box_alone(h: Any, g: Any, lam: float, down: Any, up: Any) -> Any:
     """sum_j |t_j| room_j and its slope; exact for l_inf."""
     capped = len(g) > 0
@@ -106,7 +104,7 @@ def _box_alone(h: Any, g: Any, lam: float, down: Any, up: Any) -> Any:
     return drop, slope
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def _split(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any, up: Any) -> Any:
     """r ||t1||_q + t2.room for t1_j = min(|t_j|, mu (room_j/r)^(p-1)), its slope, ||t1||_q, filled rooms (p = 1)."""
     if not np.isinf(q) and q != 2.0:
@@ -139,7 +137,7 @@ def _split(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any,
     return r * length + over, r * inner / max(length, 1e-300), length, filled
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def _split_lp(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any, up: Any) -> Any:
     """The same for any other q, in units of the largest part: for p near 1 the powers of 0.5 vanish already."""
     capped = len(g) > 0
@@ -161,7 +159,7 @@ def _split_lp(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: A
     return r * top * root + over, r * inner / max(root, 1.0) ** (q - 1.0), top * root, 0.0
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def _part(t: float, room: float, mu: float, r: float, q: float) -> float:
     """What a coordinate keeps in t1; a coordinate without room keeps nothing."""
     if not room > 0.0:
@@ -169,7 +167,7 @@ def _part(t: float, room: float, mu: float, r: float, q: float) -> float:
     return float(abs(t) if np.isinf(mu) else min(abs(t), mu * (room / r) ** (1.0 / (q - 1.0))))
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def _largest(h: Any, g: Any, lam: float, down: Any, up: Any) -> float:
     """The largest |t_j| of the coordinates that can move."""
     capped = len(g) > 0
@@ -181,7 +179,7 @@ def _largest(h: Any, g: Any, lam: float, down: Any, up: Any) -> float:
     return top
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def _length(h: Any, q: float) -> float:
     """||h||_q, in units of the largest entry."""
     top, total = 0.0, 0.0

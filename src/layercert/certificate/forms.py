@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from layercert.arrays import TINY, Matrix, Vector, gamma
-from layercert.compiled.compiling import njit
+from layercert.compiled.jit import njit_sums
 from layercert.network import Network
 
-#: Sums may be reordered (their error bound holds for any order), which lets them use vector instructions.
-FAST = {"reassoc", "contract", "nsz"}
 #: Larger numbers might overflow further on: nothing is proved about such a box.
 HUGE = 1e150
 
@@ -87,7 +85,7 @@ def work(net: Net) -> Work:
     return Work._make(parts)
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def bound_neurons(net: Any, w: Any, lo: Any, hi: Any, side: Any) -> bool:
     """Bounds of all neurons on the box; False when numbers are too large.
 
@@ -173,7 +171,7 @@ def bound_neurons(net: Any, w: Any, lo: Any, hi: Any, side: Any) -> bool:
     return True
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit_sums
 def bound_rows(net: Any, w: Any, side: Any) -> None:
     """G and s with G_r.(v - mid) + s_r <= row r at every v of the box."""
     L = len(net.widths) - 1

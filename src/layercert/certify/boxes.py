@@ -16,7 +16,7 @@ from layercert.certificate.boxes import MOST_OPEN, examine
 from layercert.certificate.claim import BoxTree
 from layercert.certificate.forms import pack, work
 from layercert.certificate.setting import Setting
-from layercert.compiled.compiling import njit
+from layercert.compiled.jit import njit
 from layercert.system import clock
 
 #: Nodes between two looks at the clock.
@@ -52,7 +52,7 @@ def box_tree(setting: Setting, C: Matrix, d: Vector, most: float = math.inf) -> 
     return BoxTree(np.concatenate(axes), np.concatenate(cuts))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def grow(net: Any, w: Any, lo: Any, hi: Any, side: Any, opened: int, axis: Any, cut: Any) -> Any:
     """Fill in nodes in preorder, as many as fit; the number of boxes still open (-1: stuck), and of nodes made."""
     n = lo.shape[1]

@@ -9,12 +9,11 @@ import logging
 import sys
 from typing import Any
 
-from numba import njit
 from numba.core import event
 
 from layercert.system import clock
 
-__all__ = ["CHECKER", "KERNELS", "announce", "njit"]
+__all__ = ["CHECKER", "KERNELS", "announce"]
 
 log = logging.getLogger(__name__)
 
