@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -172,6 +173,25 @@ class TestPoint:
     def test_images_are_flattened(self) -> None:
         net = Network.from_arrays([np.ones((2, 6))], [np.zeros(2)])
         assert net.point(np.arange(6).reshape(1, 2, 3)).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+    @pytest.mark.parametrize("shape", [(192,), (1, 192), (3, 8, 8), (1, 3, 8, 8), (3, 8, 8, 1)])
+    def test_the_models_own_shape_is_taken(self, shape: tuple[int, ...]) -> None:
+        net = replace(Network.from_arrays([np.ones((2, 192))], [np.zeros(2)]), input_shape=(1, 3, 8, 8))
+        assert net.point(np.arange(192.0).reshape(shape)).tolist() == list(range(192))
+
+    @pytest.mark.parametrize(("shape", "remedy"), [((8, 8, 3), "transpose"), ((3, 64), "reshape")])
+    def test_another_shape_would_be_another_image(self, shape: tuple[int, ...], remedy: str) -> None:
+        net = replace(Network.from_arrays([np.ones((2, 192))], [np.zeros(2)]), input_shape=(1, 3, 8, 8))
+        text = rf"the input has shape \({', '.join(map(str, shape))}\), the network expects \(3, 8, 8\); {remedy} it"
+        with pytest.raises(InputError, match=text):
+            net.point(np.zeros(shape))
+
+    def test_a_network_of_vectors_takes_grey_images_and_no_colours(self) -> None:
+        for known in ((), (1, 48)):
+            net = replace(Network.from_arrays([np.ones((2, 48))], [np.zeros(2)]), input_shape=known)
+            assert net.point(np.arange(48.0).reshape(1, 6, 8)).tolist() == list(range(48))
+            with pytest.raises(InputError, match=r"has shape \(4, 4, 3\), the network expects \(48,\); reshape it"):
+                net.point(np.zeros((4, 4, 3)))
 
     def test_the_point_is_a_copy(self) -> None:
         mine = np.zeros(2)

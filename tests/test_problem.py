@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -75,6 +76,14 @@ class TestChecks:
         ) as e:
             robustness(THREE, [0.5, 0.5], domain=domain)  # type: ignore[arg-type]
         assert "\n" not in str(e.value)
+
+    def test_a_domain_in_another_shape_than_the_models(self) -> None:
+        net = replace(Network.from_arrays([np.ones((2, 12))], [np.zeros(2)]), input_shape=(1, 3, 2, 2))
+        low, high = np.zeros(12), np.arange(12.0).reshape(3, 2, 2)
+        found = robustness(net, np.zeros(12), domain=(low, high)).domain
+        assert found is not None and found[1].tolist() == list(range(12))
+        with pytest.raises(InputError, match=r"high end of the domain has shape \(2, 2, 3\), .* expects \(3, 2, 2\)"):
+            robustness(net, np.zeros(12), domain=(low, high.transpose(1, 2, 0)))
 
     @pytest.mark.parametrize("x", [[0.2, 0.3], [], np.zeros((2, 1))])
     def test_input_of_the_wrong_shape(self, x: object) -> None:

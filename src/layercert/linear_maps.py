@@ -76,6 +76,9 @@ def terms(W: LinearMap) -> int:
 
 def real(array: ArrayLike) -> Vector:
     """A float64 copy; complex numbers are refused where numpy would drop their imaginary part."""
+    if hasattr(array, "detach"):  # a tensor of PyTorch, which may have gradients or live on another device
+        tensor = array.detach().cpu()
+        array = tensor.numpy() if tensor.is_complex() else tensor.double().numpy()
     if np.iscomplexobj(array):
         raise TypeError("complex")
     return np.array(array, dtype=np.float64, order="C")

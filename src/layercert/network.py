@@ -24,7 +24,8 @@ from scipy.sparse import csr_array, issparse
 from layercert import linear_maps
 from layercert.arrays import EPS, LinearMap, Matrix, Signs, Sparse, Vector, gamma
 from layercert.errors import InputError, ModelError, OptionError
-from layercert.linear_maps import dense, dense_bytes, frozen, frozen_sparse, real, terms
+from layercert.linear_maps import dense, dense_bytes, frozen, frozen_sparse, terms
+from layercert.shapes import flattened, image_shape
 from layercert.system.files import whole_file
 
 #: Sparse layers are made dense for the exact searches up to this many bytes in all.
@@ -282,31 +283,32 @@ class Network:
         return F, f0
 
     def point(self, x: ArrayLike, what: str = "input") -> Vector:
-        """x as a checked float64 vector of the right length (images are flattened).
+        """x as a checked float64 vector of the right length.
 
         Args:
-            x: An array of any shape.
+            x: An array or tensor, flat or in the model's own shape, with or without its batch axis of one.
             what: What messages call it.
 
         Returns:
             A copy.
 
         Raises:
-            InputError: It has another length, or numbers that are not finite and real.
+            InputError: It has another length or another shape, or numbers that are not finite and real.
         """
-        try:
-            v = real(x).reshape(-1)
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(f"the {what} must be an array of real numbers, got {type(x).__name__}") from None
-        if v.size != self.inputs:
-            raise InputError(
-                f"the {what} has {v.size} numbers (shape {np.shape(x)}), the network expects {self.inputs}; "
-                "pass one input at a time, flattened in the model's own order"
-            )
+        v = self.flattened(x, what)
         if not np.isfinite(v).all():
             bad = int(np.flatnonzero(~np.isfinite(v))[0])
             raise InputError(f"the {what} has {v[bad]} at position {bad}; every entry must be a finite number")
         return v
+
+    def flattened(self, x: ArrayLike, what: str = "input") -> Vector:
+        """The same, where numbers may be infinite: an end of a domain."""
+        return flattened(x, self.inputs, self.input_shape, what)
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """The model's own shape of one input without its batch axis, () for a vector or where it is not known."""
+        return image_shape(self.input_shape)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The network as named arrays: W0, b0, W1, .., a sparse W1 as W1_data, W1_indices, W1_indptr, W1_shape.

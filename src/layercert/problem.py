@@ -277,8 +277,9 @@ def check_domain(
         return None
     try:
         low_in, high_in = domain
-        low = np.broadcast_to(np.asarray(low_in, dtype=np.float64).reshape(-1), (network.inputs,)).copy()
-        high = np.broadcast_to(np.asarray(high_in, dtype=np.float64).reshape(-1), (network.inputs,)).copy()
+        low, high = _end_of_domain(network, low_in, "low"), _end_of_domain(network, high_in, "high")
+    except InputError:
+        raise
     except (TypeError, ValueError):
         got = " ".join(repr(domain).split())
         raise InputError(
@@ -298,3 +299,11 @@ def check_domain(
             "scale the input as the model expects, or widen the domain"
         )
     return low, high
+
+
+def _end_of_domain(network: Network, end: ArrayLike, name: str) -> Vector:
+    """A number for all inputs, or one for each in the model's own shape or flat."""
+    array = np.asarray(end, dtype=np.float64)
+    if array.size == network.inputs:
+        return network.flattened(array, f"{name} end of the domain")
+    return np.broadcast_to(array.reshape(-1), (network.inputs,)).copy()

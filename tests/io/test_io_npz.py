@@ -89,6 +89,7 @@ def test_what_is_known_of_a_model_is_saved_with_it(tmp_path: Path) -> None:
     [
         ({"input_range": [1.0, 0.0]}, r"input_range must be two numbers low <= high, got \(1\.0, 0\.0\)"),
         ({"input_range": 1.0}, r"input_range must be two numbers, got float64 of shape \(\); leave it out"),
+        ({"input_shape": [3, 8, 8]}, r"input_shape is \(3, 8, 8\), which does not fit 1 inputs; leave it out"),
         ({"input_shape": [0.5]}, "input_shape must be whole numbers, got float64"),
         ({"dropped": 1}, "dropped must be a name, got int64"),
     ],

@@ -24,7 +24,7 @@ from helpers.tiny import seeds
 from layercert import shipped
 from layercert.arrays import gamma
 from layercert.attack.attack import attack
-from layercert.compiled import compiling, jit
+from layercert.compiled import compiling
 from layercert.geometry import Polyhedron
 from layercert.io import load
 from layercert.methods import METHODS, Method

@@ -139,7 +139,8 @@ class Plan:
             for i, name in enumerate(self.data.names):
                 o = self.options
                 try:
-                    robustness(model.network, self.data.X[i], o.norms[0], self.label(i), o.radius, o.domain)
+                    x = self.data.point(i, model.network)
+                    robustness(model.network, x, o.norms[0], self.label(i), o.radius, o.domain)
                 except InputError as error:
                     raise InputError(f"input {name} on model {model.name}: {error}") from None
 

@@ -12,10 +12,8 @@ A box tree, for networks with few inputs, cuts the input box instead, and carrie
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,8 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Matrix, Vector
 from layercert.errors import InputError
-from layercert.system.files import DAMAGE
+from layercert.system.files import whole_file
+from layercert.system.npz import read_numpy
 
 VERSION = 1
 #: `layer` of a node that splits nothing and goes on with other parameters.
@@ -97,7 +96,7 @@ class Certificate:
         return sum(tree.leaves for tree in self.trees)
 
     def save(self, path: str | Path) -> None:
-        """Write the certificate as one compressed .npz file; no pickle inside.
+        """Write the certificate as one compressed .npz file, as a whole or not at all; no pickle inside.
 
         Args:
             path: The file.
@@ -130,14 +129,14 @@ class Certificate:
         arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
         target = Path(path)
         try:
-            with target.open("wb") as file:
+            with whole_file(target) as file:
                 np.savez_compressed(file, **arrays)
         except OSError as error:
             raise InputError(f"cannot write the certificate to '{target}': {error.strerror or error}") from None
 
 
-#: What reading a damaged or hostile certificate may raise.
-_HOSTILE = (*DAMAGE, TypeError, OverflowError, OSError, MemoryError, AttributeError)
+#: What a hostile certificate may raise; ValueError is what the reader of its arrays says, RecursionError what json may.
+_HOSTILE = (ValueError, KeyError, TypeError, OverflowError, OSError, MemoryError, AttributeError, RecursionError)
 
 _TREE = ("layer", "neuron", "rounds", "alpha", "beta", "mu", "touch")
 _BOX_TREE = ("axis", "cut")
@@ -173,33 +172,14 @@ def load_certificate(path: str | Path) -> Certificate:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {}
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-        if sum(m.file_size for m in members) > LARGEST:
-            raise ValueError(f"it would unpack to more than {LARGEST >> 20} MiB")
-        for member in members:
-            with archive.open(member) as file:
-                # never more than announced: a lying size must not unpack without end
-                data = file.read(member.file_size + 1)
-            if len(data) != member.file_size:
-                raise ValueError(f"member {member.filename} is damaged")
-            arrays[member.filename.removesuffix(".npy")] = _array(data)
+    with path.open("rb") as file:
+        arrays = read_numpy(file, largest=LARGEST)
+    if not isinstance(arrays, dict):
+        raise ValueError("it holds a single array")
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiu":
+            raise ValueError(f"{name} is an array of type {array.dtype}, which does not belong in a certificate")
     return arrays
-
-
-def _array(data: bytes) -> NDArray[Any]:
-    """One .npy member, its announced shape checked against its size before anything is allocated."""
-    file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    if version != (1, 0):
-        raise ValueError(f"array format {version} is not used by certificates")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype.hasobject or dtype.kind not in "fiu" or fortran:
-        raise ValueError(f"an array of type {dtype} does not belong in a certificate")
-    if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
-        raise ValueError("an array's size differs from its header")
-    return np.frombuffer(data, dtype=dtype, offset=file.tell()).reshape(shape)
 
 
 def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:

@@ -70,7 +70,7 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
 
 def _problem(args: argparse.Namespace, network: Network, inputs: Inputs, i: int) -> Problem:
     try:
-        return robustness(network, inputs.X[i], args.norm, _label(args, inputs, i), args.radius, args.domain)
+        return robustness(network, inputs.point(i), args.norm, _label(args, inputs, i), args.radius, args.domain)
     except InputError as error:
         raise InputError(f"input {inputs.index[i]}: {error}") from None
 

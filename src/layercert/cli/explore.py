@@ -56,7 +56,7 @@ def _subject(args: argparse.Namespace) -> tuple[Network, Vector, Marks]:
         raise OptionError("a plane needs three points of the data: --points I,J,K; the search starts at the first")
     chosen = [int(i) for i in _numbers(args.points, 3)]
     data = load_dataset(shipped.path(args.data), ",".join(map(str, chosen)))
-    a, b, c = (network.point(row, f"input {name}") for row, name in zip(data.X, data.names, strict=True))
+    a, b, c = (network.point(data.point(i, network), f"input {name}") for i, name in enumerate(data.names))
     plane = Plane.through(a, b, c)
     marks = [(plane.coordinates(p), f"input {name}") for p, name in zip((b, c), data.names[1:], strict=True)]
     return plane.restrict(network), np.zeros(2), marks

@@ -24,11 +24,26 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array, vstack
 
 from layercert.arrays import Indices, Mask, Sparse, Vector
+from layercert.errors import ModelError
 from layercert.io.tape import Tape, layers, widened
 from layercert.network import Network
 
 Constant: TypeAlias = NDArray[Any]
 Shape: TypeAlias = tuple[int, ...]
+
+#: Tensors of more numbers than this are refused before any memory is asked for; one layer of VGG16 on 224 x 224 has
+#: 3.2 million.
+MOST_NUMBERS = 2**26
+
+
+def sized(shape: Sequence[int]) -> Shape:
+    """The shape, unless it is absurd: a damaged file may announce anything."""
+    if math.prod(shape) > MOST_NUMBERS:
+        raise ModelError(
+            f"a tensor of shape {tuple(shape)} has {math.prod(shape)} numbers, more than the {MOST_NUMBERS} that are "
+            "supported; is the file damaged?"
+        )
+    return tuple(shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +61,7 @@ class Affine:
 
     @staticmethod
     def input(shape: Shape, dtype: str = "float64") -> Affine:
-        n = math.prod(shape)
+        n = math.prod(sized(shape))
         return Affine(Tape(n), shape, csr_array(eye_array(n, dtype=np.float64, format="csr")), np.zeros(n), dtype)
 
     def constant(self, array: Constant) -> Affine:
@@ -77,6 +92,7 @@ class Affine:
 
     def gather(self, ids: Indices) -> Affine:
         """The tensor whose entry i is this one's entry ids[i]: reshaped, transposed, sliced, broadcast."""
+        sized(ids.shape)
         flat = ids.reshape(-1)
         if np.array_equal(flat, np.arange(self.size)):
             return replace(self, shape=ids.shape)
@@ -123,6 +139,7 @@ class Affine:
             return self.mapped(M, (*self.shape[:-1], *W.shape[1:]))
         lead = np.broadcast_shapes(x.shape[:-2], V.shape[:-2])
         shape = (*lead, x.shape[-2], V.shape[-1])
+        sized((*shape, V.shape[-2]))
         out = np.arange(math.prod(shape)).reshape(shape)
         # out[.., i, j] = sum over k of x[.., i, k] V[.., k, j]: the map has an entry for each (.., i, k, j)
         entry, row, column = np.broadcast_arrays(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import re
 import struct
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +24,9 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.errors import InputError, MissingPackageError
-from layercert.io.inputs import load_inputs, parse_index
+from layercert.io.inputs import load_inputs, load_numpy, parse_index
+from layercert.network import Network
+from layercert.system.npz import MOST_AXES, RATIO, SMALL
 
 #: Files taken from a folder of images.
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
@@ -40,8 +44,9 @@ class Dataset:
     y: Indices | None
     index: Indices
     names: tuple[str, ...]
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int, ...] | None = None  # of one point as stored
     source: str = "arrays"
+    pictures: bool = False  # read from image files: channels first, by our own choice
 
     def __len__(self) -> int:
         return len(self.X)
@@ -49,13 +54,22 @@ class Dataset:
     @cached_property
     def image_shape(self) -> tuple[int, ...] | None:
         """(H, W) or (channels, H, W) to show a point as a picture; a guess for flat data; None when it is no image."""
-        if self.shape is not None and len(self.shape) in (2, 3) and math.prod(self.shape) == self.X.shape[1]:
-            return self.shape
+        stored = tuple(n for n in self.shape or () if n > 1)
+        if len(stored) in (2, 3) and math.prod(stored) == self.X.shape[1]:
+            return stored
         for channels in (1, 3):
             side = math.isqrt(self.X.shape[1] // channels)
             if side >= 4 and channels * side * side == self.X.shape[1]:
                 return (side, side) if channels == 1 else (3, side, side)
         return None
+
+    def point(self, i: int, network: Network) -> Vector:
+        """A point in its own shape, which the network will compare with the one that it expects.
+
+        Image files have no shape of their own: a network that takes vectors gets them with the channels first.
+        """
+        flat = self.shape is None or (self.pictures and not network.image_shape)
+        return np.reshape(self.X[i], (-1,) if flat or self.shape is None else self.shape)
 
     def take(self, chosen: Indices) -> Dataset:
         return replace(
@@ -99,7 +113,7 @@ def _read(path: Path) -> Dataset:
     suffix = path.suffix.lower()
     if suffix in (".npz", ".npy"):
         inputs = load_inputs(path)
-        return _dataset(inputs.X, inputs.y, _stored_shape(path), path)
+        return _dataset(inputs.X, inputs.y, inputs.shape if len(inputs.shape) > 1 else None, path)
     if suffix == ".csv":
         X, y = _csv(path)
         return _dataset(X, y, None, path)
@@ -107,7 +121,7 @@ def _read(path: Path) -> Dataset:
         return _idx_images(path)
     if suffix in IMAGES:
         image = _image(path)
-        return _dataset(image.reshape(1, -1), None, image.shape, path, (path.name,))
+        return replace(_dataset(image.reshape(1, -1), None, image.shape, path, (path.name,)), pictures=True)
     raise InputError(f"cannot tell what '{path}' is from its name; expected {_EXPECTED}")
 
 
@@ -116,15 +130,6 @@ def _dataset(
 ) -> Dataset:
     names = names or tuple(str(i) for i in range(len(X)))
     return Dataset(X, y, np.arange(len(X)), names, shape, path.name)
-
-
-def _stored_shape(path: Path) -> tuple[int, ...] | None:
-    """The shape of one point as stored; load_inputs has found the file sound and flattened it."""
-    with open(path, "rb") as handle:
-        loaded = np.load(handle, allow_pickle=False)
-        array = loaded if isinstance(loaded, np.ndarray) else loaded["X" if "X" in loaded.files else "x"]
-        shape = tuple(int(n) for n in array.shape[1:])
-    return tuple(n for n in shape if n > 1) if len(shape) >= 2 else None
 
 
 # idx files: two zero bytes, the type, the number of dimensions, the dimensions, the numbers (all big-endian)
@@ -145,10 +150,16 @@ def _idx_images(path: Path) -> Dataset:
 def read_idx(path: Path) -> NDArray[Any]:
     """The array in an idx file, which may be gzipped."""
     try:
-        raw = path.read_bytes()
-        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except (OSError, EOFError, zlib.error) as error:
+        with open(path, "rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            # a bomb announces as much as it likes and is not unpacked further
+            most = max(SMALL, RATIO * path.stat().st_size)
+            raw = gzip.GzipFile(fileobj=file).read(most + 1) if packed else file.read()
+    except (OSError, EOFError, zlib.error, MemoryError) as error:
         raise InputError(f"'{path}' cannot be read: {error}; is the file complete?") from None
+    if packed and len(raw) > most:
+        raise InputError(f"'{path}' unpacks to more than {most >> 20} MiB; is it an idx file?")
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
         raise InputError(
             f"'{path}' is no idx file: it begins with {raw[:4].hex(' ')}, expected 00 00 08 03 or the like"
@@ -161,6 +172,8 @@ def read_idx(path: Path) -> NDArray[Any]:
         raise InputError(
             f"'{path}' should hold {wanted} bytes of numbers and holds {len(raw) - start}; download it again"
         )
+    if dimensions > MOST_AXES or not wanted:
+        raise InputError(f"'{path}' announces an array of shape {shape[:8]}; expected numbers; download it again")
     return np.frombuffer(raw, kind, offset=start).reshape(shape)
 
 
@@ -169,17 +182,28 @@ def _labels(path: Path, count: int) -> Indices:
     if not path.is_file():
         raise InputError(f"no label file at '{path}'")
     if path.suffix.lower() == ".npy":
-        y = np.load(path, allow_pickle=False)
+        y = load_numpy(path, (), "save it with numpy.save(path, labels)")
+        if isinstance(y, dict):
+            raise InputError(f"'{path}' holds several arrays; expected one, saved with numpy.save(path, labels)")
     elif path.suffix.lower() in (".txt", ".csv"):
-        try:
-            y = np.loadtxt(path, dtype=np.int64, ndmin=1)
-        except ValueError as error:
-            raise InputError(f"'{path}' must hold one whole number a line: {error}") from None
+        y = _label_lines(path)
     else:
         y = read_idx(path)
     if y.shape != (count,) or y.dtype.kind not in "iu":
         raise InputError(f"expected {count} whole numbers as labels in '{path}', got {y.dtype} of shape {y.shape}")
     return np.asarray(y, dtype=np.intp)
+
+
+def _label_lines(path: Path) -> NDArray[Any]:
+    """One whole number a line; empty lines and comments (#) do not count."""
+    try:
+        lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"'{path}' must hold one whole number a line: {error}") from None
+    for number, line in enumerate(lines, 1):
+        if line and not re.fullmatch(r"[+-]?[0-9]{1,18}", line):
+            raise InputError(f"'{path}' must hold one whole number a line: line {number} is {line[:40]!r}")
+    return np.array([int(line) for line in lines if line], dtype=np.int64)
 
 
 # CSV
@@ -206,15 +230,16 @@ def _csv(path: Path) -> tuple[Matrix, Indices | None]:
         bad = next((cell for cell in row if not _is_number(cell)), None)
         if bad is not None:
             raise InputError(f"row {number} of '{path}' holds {bad!r}; expected numbers separated by commas")
-    table = np.array(body, dtype=np.float64)
+    table = np.array([[float(cell) for cell in row] for row in body])
     where = [i for i, name in enumerate(header) if name in LABEL_COLUMNS]
     if len(where) > 1:
         raise InputError(f"'{path}' has {len(where)} label columns ({', '.join(header[i] for i in where)}); keep one")
     if not where:
         return table, None
     y = table[:, where[0]]
-    if not (y == np.floor(y)).all():
-        raise InputError(f"the labels of '{path}' must be whole numbers, got {y[y != np.floor(y)][0]:g}")
+    bad_labels = y[(y != np.floor(y)) | (np.abs(y) > 2**53)]
+    if len(bad_labels):
+        raise InputError(f"the labels of '{path}' must be whole numbers, got {bad_labels[0]:g}")
     return np.delete(table, where[0], axis=1), y.astype(np.intp)
 
 
@@ -247,7 +272,8 @@ def _folder(path: Path) -> Dataset:
             raise InputError(f"'{p}' has shape {picture.shape}, '{files[0][0]}' {pictures[0].shape}; sizes must agree")
     y = None if loose else np.array([k for _, k in files], dtype=np.intp)
     names = tuple(str(p.relative_to(path)) for p, _ in files)
-    return _dataset(np.stack([p.reshape(-1) for p in pictures]), y, pictures[0].shape, path, names)
+    data = _dataset(np.stack([p.reshape(-1) for p in pictures]), y, pictures[0].shape, path, names)
+    return replace(data, pictures=True)
 
 
 def _pictures(folder: Path) -> list[Path]:
@@ -261,15 +287,18 @@ def _class_key(folder: Path) -> tuple[int, str]:
 def _image(path: Path) -> Vector:
     """One picture in [0, 1]: (H, W) for grey ones, (channels, H, W) for colour."""
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError:
         raise MissingPackageError("pillow", f"reading the image '{path.name}'", "plot") from None
     try:
-        with Image.open(path) as picture:
-            grey = picture.mode in ("1", "L", "LA")
-            pixels = np.asarray(picture.convert("L" if grey else "RGB"))
-    except (UnidentifiedImageError, OSError) as error:
-        raise InputError(f"'{path}' is no image that pillow can read: {error}") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about what is odd in a file that can be read
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as picture:
+                grey = picture.mode in ("1", "L", "LA")
+                pixels = np.asarray(picture.convert("L" if grey else "RGB"))
+    except Exception as error:  # a damaged image raises whatever its decoder stumbles over
+        raise InputError(f"'{path}' is no image that pillow can read: {error or type(error).__name__}") from None
     X = _scaled(pixels)
     return X if X.ndim == 2 else np.ascontiguousarray(X.transpose(2, 0, 1))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Matrix
+from layercert.arrays import Indices, Matrix, Vector
 from layercert.errors import InputError
-from layercert.system.files import DAMAGE
+from layercert.system.npz import Damaged, names_in, read_numpy
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,16 +22,21 @@ class Inputs:
     X: Matrix
     y: Indices | None
     index: Indices
+    shape: tuple[int, ...]  # of one point as stored
+
+    def point(self, i: int) -> Vector:
+        """A point in the shape in which it is stored: a network knows whether that is its own."""
+        return np.reshape(self.X[i], self.shape)
 
 
 def load_inputs(path: Path, index: str | None = None) -> Inputs:
     """Read points (a row each, images flattened) and choose some: '7', '0:10', '0:100:5', '3,5,8'."""
-    X, y = _read(path)
+    X, y, shape = _read(path)
     chosen = parse_index(index, len(X))
-    return Inputs(X[chosen], None if y is None else y[chosen], chosen)
+    return Inputs(X[chosen], None if y is None else y[chosen], chosen, shape)
 
 
-def _read(path: Path) -> tuple[Matrix, Indices | None]:
+def _read(path: Path) -> tuple[Matrix, Indices | None, tuple[int, ...]]:
     if not path.is_file():
         raise InputError(f"no input file at '{path}'; expected .npz with an array X (and labels y), or .npy")
     X, y = _arrays(path)
@@ -39,6 +45,7 @@ def _read(path: Path) -> tuple[Matrix, Indices | None]:
     if X.size == 0:
         raise InputError(f"'{path}' holds no inputs, its array has shape {X.shape}; expected one input a row")
     X = np.asarray(X, dtype=np.float64)
+    shape = tuple(int(n) for n in (X.shape if X.ndim < 2 else X.shape[1:]))
     X = X.reshape(1, -1) if X.ndim < 2 else X.reshape(len(X), -1)
     if y is not None:
         y = np.atleast_1d(y)
@@ -48,28 +55,32 @@ def _read(path: Path) -> tuple[Matrix, Indices | None]:
                 f"got {y.dtype} of shape {y.shape}"
             )
         y = y.astype(np.intp)
-    return X, y
+    return X, y, shape
 
 
 def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """The points and labels as stored; pickled objects are never loaded."""
+    loaded = load_numpy(path, ("X", "x", "y"), "save it with numpy.savez(path, X=..., y=...)")
+    if not isinstance(loaded, dict):
+        return loaded, None
+    for name in ("X", "x"):
+        if name in loaded:
+            return loaded[name], loaded.get("y")
+    with open(path, "rb") as file:
+        raise InputError(f"'{path}' has no array X; it holds {', '.join(names_in(file)) or 'nothing'}")
+
+
+def load_numpy(path: Path, wanted: Sequence[str], remedy: str) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    """What a .npy file holds, or the wanted arrays of an .npz file."""
     try:
-        with open(path, "rb") as handle:  # numpy would leave a damaged file open
-            loaded = np.load(handle, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded, None
-            names = list(loaded.files)
-            for name in ("X", "x"):
-                if name in names:
-                    return np.asarray(loaded[name]), np.asarray(loaded["y"]) if "y" in names else None
-    except DAMAGE:
+        with open(path, "rb") as file:
+            return read_numpy(file, lambda name: name in wanted)
+    except Damaged as error:
         raise InputError(
-            f"'{path}' is not a .npz or .npy file of numbers, or a damaged one; "
-            "save it with numpy.savez(path, X=..., y=...)"
+            f"'{path}' is not a .npz or .npy file of numbers, or a damaged one; {remedy} ({error})"
         ) from None
     except OSError as error:
         raise InputError(f"'{path}' cannot be read: {error.strerror or error}") from None
-    raise InputError(f"'{path}' has no array X; it holds {', '.join(names) or 'nothing'}")
 
 
 def parse_index(text: str | None, count: int) -> Indices:

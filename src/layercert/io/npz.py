@@ -6,6 +6,7 @@ that was read from elsewhere may stand beside them: input_shape, input_range, dr
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,10 +19,11 @@ from scipy.sparse import csr_array
 
 from layercert.errors import ModelError
 from layercert.network import FACTS, SPARSE_PARTS, Network
-from layercert.system.files import DAMAGE
+from layercert.system.npz import OBJECTS, Damaged, names_in, read_numpy
 
 _KEY = re.compile(r"([Wb])(0|[1-9][0-9]*)")
 _PART = re.compile(rf"(W(?:0|[1-9][0-9]*))_({'|'.join(SPARSE_PARTS)})")
+_WRITTEN = "write it with Network.save(path), or numpy.savez(path, W0=..., b0=..., ...)"
 
 
 def read_npz(path: Path) -> Network:
@@ -68,6 +70,10 @@ def _with_facts(network: Network, arrays: Mapping[str, NDArray[Any]]) -> Network
         ends = facts["input_range"] = tuple(map(float, facts["input_range"]))
         if len(ends) != 2 or not ends[0] <= ends[1]:
             raise ModelError(f"input_range must be two numbers low <= high, got {ends}; leave it out")
+    if math.prod(facts.get("input_shape", (network.inputs,))) != network.inputs:
+        raise ModelError(
+            f"input_shape is {facts['input_shape']}, which does not fit {network.inputs} inputs; leave it out"
+        )
     return replace(network, **facts)
 
 
@@ -93,35 +99,27 @@ def _joined(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    with open(path, "rb") as handle:  # numpy would leave a damaged file open
+    with open(path, "rb") as file:
         try:
-            file = np.load(handle, allow_pickle=False)
-        except DAMAGE:
-            file = None
-        if not isinstance(file, np.lib.npyio.NpzFile):
+            arrays = read_numpy(file, lambda key: bool(_KEY.fullmatch(key) or _PART.fullmatch(key) or key in FACTS))
+        except Damaged as error:
+            raise ModelError(_said(error)) from None
+        if not isinstance(arrays, dict):
+            raise ModelError(f"not an .npz file but a single array; {_WRITTEN}")
+        if not any(key.startswith(("W0_", "W0")) for key in arrays):
             raise ModelError(
-                "not an .npz file, or a damaged one; write it with Network.save(path), "
-                "or numpy.savez(path, W0=..., b0=..., ...)"
-            )
-        keys = [key for key in file.files if _KEY.fullmatch(key) or _PART.fullmatch(key) or key in FACTS]
-        if not any(key.startswith(("W0_", "W0")) for key in keys):
-            raise ModelError(
-                f"no array W0 in the file, it has {_listed(file.files)}; "
+                f"no array W0 in the file, it has {_listed(names_in(file))}; "
                 "a network is stored as W0, b0, W1, b1, ... with each W of shape (out, in)"
             )
-        return {key: _member(file, key) for key in keys}
+    return arrays
 
 
-def _member(file: np.lib.npyio.NpzFile, key: str) -> NDArray[Any]:
-    try:
-        return np.asarray(file[key])
-    except DAMAGE as error:
-        if "allow_pickle" in str(error):
-            raise ModelError(
-                f"{key} is an array of Python objects, which is never loaded (it could run code); "
-                "store a plain float array"
-            ) from None
-        raise ModelError(f"{key} cannot be read, the file is damaged; write it again") from None
+def _said(error: Damaged) -> str:
+    if error.member is None:
+        return f"not an .npz file, or a damaged one; {_WRITTEN} ({error.reason})"
+    if error.reason == OBJECTS:
+        return f"{error.member} {OBJECTS.removeprefix('it ')}"
+    return f"{error.member} cannot be read, the file is damaged; write it again ({error.reason})"
 
 
 def _exact(key: str, array: NDArray[Any]) -> NDArray[np.float64]:

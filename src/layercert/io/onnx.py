@@ -210,7 +210,9 @@ def _compute(node: onnx.NodeProto, opset: int, values: dict[str, Value]) -> list
         value = OPS[node.op_type](resolved)
     except ModelError:
         raise
-    except (ValueError, IndexError, TypeError, OverflowError) as error:  # numpy's word on shapes that do not fit
+    except MemoryError:
+        raise
+    except Exception as error:  # numpy's word on shapes that do not fit, or what a damaged attribute leads to
         raise resolved.refuse(f"cannot be computed: {_first_line(error)}") from None
     return [v if isinstance(v, Affine) else np.asarray(v) for v in (value if isinstance(value, list) else [value])]
 

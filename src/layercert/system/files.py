@@ -1,17 +1,12 @@
-"""Files that are there as a whole or not at all, written beside their place, then moved into it; and damaged ones."""
+"""Files that are there as a whole or not at all: written beside their place, then moved into it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
-
-#: What reading a damaged .npz or .npy file may raise. RuntimeError: a flipped bit says that a member is encrypted.
-DAMAGE = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, RuntimeError)
 
 
 @contextlib.contextmanager

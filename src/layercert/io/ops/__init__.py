@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from layercert.io.affine import Affine, Shape
+from layercert.io.affine import Affine, Shape, sized
 from layercert.io.ops.arithmetic import (
     add,
     batch_normalisation,
@@ -92,7 +92,7 @@ def _constant(node: Node) -> Value:
 
 def _constant_of_shape(node: Node) -> Value:
     fill = node.attributes.get("value", np.zeros(1))
-    return np.full(node.integers("shape", 0), fill.reshape(-1)[0])
+    return np.full(sized(node.integers("shape", 0)), fill.reshape(-1)[0])
 
 
 def _shape(node: Node) -> Value:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.io.affine import Affine, concatenate
+from layercert.io.affine import Affine, concatenate, sized
 from layercert.io.ops.node import Handler, Node, Value
 
 Move: TypeAlias = Callable[[Node, NDArray[Any]], NDArray[Any]]
@@ -45,7 +45,7 @@ def _transpose(node: Node, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _expand(node: Node, array: NDArray[Any]) -> NDArray[Any]:
-    return np.broadcast_to(array, np.broadcast_shapes(array.shape, tuple(node.integers("shape", 1))))
+    return np.broadcast_to(array, sized(np.broadcast_shapes(array.shape, tuple(node.integers("shape", 1)))))
 
 
 def _gather(node: Node, array: NDArray[Any]) -> NDArray[Any]:
@@ -124,6 +124,7 @@ def pad(node: Node) -> Value:
     array = x.ids if isinstance(x, Affine) else x
     array = array[tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(width, x.shape, strict=True))]
     grown = [(max(a, 0), max(b, 0)) for a, b in width]
+    sized([a + n + b for (a, b), n in zip(grown, array.shape, strict=True)])
     mode = node.text("mode", "constant")
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise node.refuse(f"has mode {mode!r}; supported: constant, reflect, edge, wrap")

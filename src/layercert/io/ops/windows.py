@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import block_diag, csr_array
 
 from layercert.arrays import Indices, Mask, Sparse
-from layercert.io.affine import Affine, Constant, Shape
+from layercert.io.affine import Affine, Constant, Shape, sized
 from layercert.io.ops.node import Node, Value
 from layercert.io.ops.piecewise import greatest
 
@@ -47,6 +47,7 @@ def windows(node: Node, space: Shape, kernel: Shape) -> Windows:
             if (count - 1) * stride >= n + before:  # a window must not begin in the padding behind
                 count -= 1
         shape.append(count)
+        sized((*shape, *kernel[: axis + 1]))
         position = np.arange(count)[:, None] * stride - before + np.arange(kernel[axis]) * dilation
         at = [1] * (2 * d)
         at[axis], at[d + axis] = position.shape

@@ -1,0 +1,41 @@
+"""The shape of one input: a network takes numbers in its own order, and another shape would be another image."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from layercert.arrays import Vector
+from layercert.errors import InputError
+from layercert.linear_maps import real
+
+Shape = tuple[int, ...]
+
+
+def image_shape(model: Shape) -> Shape:
+    """A model's shape of one input without its batch axis, () for a vector or where it is not known."""
+    axes = model[1:] if len(model) > 2 and model[0] == 1 else model
+    return axes if sum(n > 1 for n in axes) > 1 else ()
+
+
+def flattened(x: ArrayLike, inputs: int, model: Shape, what: str) -> Vector:
+    """One number per input, from an array that is flat or has the model's own shape (() where that is not known)."""
+    try:
+        v = real(x)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"the {what} must be an array of real numbers, got {type(x).__name__}") from None
+    image = image_shape(model)
+    if v.size != inputs:
+        raise InputError(
+            f"the {what} has {v.size} numbers (shape {v.shape}), the network expects {inputs}"
+            f"{f' in the shape {image}' if image else ''}; "
+            "pass one input at a time, in that shape or flattened in the model's own order"
+        )
+    axes, mine = ([n for n in shape if n > 1] for shape in (v.shape, model))
+    # axes of length 1 change no order; rows of a grey image follow each other in every model that takes a vector
+    if len(axes) > 1 and axes != mine and (len(mine) > 1 or len(axes) > 2):
+        remedy = "transpose it" if sorted(axes) == sorted(mine) else "reshape it"
+        raise InputError(
+            f"the {what} has shape {v.shape}, the network expects {image or (inputs,)}; "
+            f"{remedy} to that shape, or flatten it in that order"
+        )
+    return v.reshape(-1)
