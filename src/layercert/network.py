@@ -302,7 +302,18 @@ class Network:
         return v
 
     def flattened(self, x: ArrayLike, what: str = "input") -> Vector:
-        """The same, where numbers may be infinite: an end of a domain."""
+        """The same, where numbers may be infinite: an end of a domain.
+
+        Args:
+            x: An array or tensor, flat or in the model's own shape, with or without its batch axis of one.
+            what: What messages call it.
+
+        Returns:
+            A copy.
+
+        Raises:
+            InputError: It has another length or another shape, or holds no real numbers.
+        """
         return flattened(x, self.inputs, self.input_shape, what)
 
     @property
