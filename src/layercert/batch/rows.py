@@ -12,8 +12,10 @@ import numpy as np
 
 from layercert.arrays import Vector
 from layercert.batch.work import Outcome
+from layercert.errors import ModelError
 from layercert.io.npz import network_of
 from layercert.network import Network
+from layercert.system.npz import read_numpy
 
 #: The columns of the table `results`, in order.
 RESULT = (
@@ -66,5 +68,7 @@ def network_bytes(network: Network) -> bytes:
 
 
 def network_from(blob: bytes) -> Network:
-    with np.load(io.BytesIO(blob), allow_pickle=False) as file:
-        return network_of({key: file[key] for key in file.files}, "run")
+    arrays = read_numpy(io.BytesIO(blob))
+    if not isinstance(arrays, dict):
+        raise ModelError("the model of the run is a single array")
+    return network_of(arrays, "run")

@@ -22,9 +22,8 @@ from layercert.batch.machine import command, machine, versions
 from layercert.batch.plan import Plan, differences, input_hash
 from layercert.batch.rows import RESULT, checksum, network_bytes, network_from, pack, row_of, unpack
 from layercert.batch.work import Outcome
-from layercert.errors import InputError
 from layercert.network import Network
-from layercert.system.files import DAMAGE, whole_file
+from layercert.system.files import whole_file
 
 FILE = "run.sqlite"
 #: The plan's identity once more, in a file of its own: a damaged run can still be told from another one.
@@ -258,7 +257,7 @@ class Store:
     def network(self, model: int) -> Network:
         try:
             return network_from(self._blob("SELECT npz FROM models WHERE id = ?", model))
-        except (*DAMAGE, InputError) as error:
+        except (ValueError, KeyError) as error:  # an array or a part of one is damaged, or is not there
             raise self._damaged(error) from None
 
     def x(self, i: int) -> Vector:
