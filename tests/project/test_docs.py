@@ -67,3 +67,34 @@ def test_the_reproduction_says_what_was_run() -> None:
         assert words in text
     for name in re.findall(r"\]\((figures/[^)]+)\)", text):
         assert (ROOT / "docs" / name).is_file(), name
+
+
+def test_files_that_pages_name_are_there() -> None:
+    """In code marks, from the root, from the package or from the adaptive search; a name that moved is found here."""
+    rooms = [ROOT, ROOT / "src" / "layercert", ROOT / "src" / "layercert" / "search" / "adaptive"]
+    for page in ("adaptive.md", "architecture.md", "extending.md", "rounding.md"):
+        text = re.sub(r"```.*?```", "", (ROOT / "docs" / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+        for name in re.findall(r"`([\w./]+(?:\.py|\.md|\.toml|/))`", text):
+            beside = [ROOT / "src" / "layercert" / "io" / "torch", ROOT / "src" / "layercert" / "io" / "ops"]
+            assert any((room / name).exists() for room in [*rooms, ROOT / "src/layercert/search", *beside]), (
+                page,
+                name,
+            )
+
+
+def test_every_erratum_of_the_paper_is_cited_at_its_line() -> None:
+    notes = (ROOT / "docs" / "paper-notes.md").read_text(encoding="utf-8")
+    cited = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    labels = re.findall(r"^\| (E\d+) \|", notes, re.MULTILINE)
+    assert len(labels) == 10
+    assert [label for label in labels if f"[{label}]" not in cited] == []
+
+
+def test_every_field_of_the_effort_is_explained() -> None:
+    from dataclasses import fields
+
+    from layercert.search.adaptive import Effort
+
+    text = (ROOT / "docs" / "adaptive.md").read_text(encoding="utf-8")
+    explained = re.findall(r"^\| (\w+) \| [^|]+ \| [^|]+ \|$", text.split("## What each field")[1], re.MULTILINE)
+    assert {field.name for field in fields(Effort)} <= set(explained)

@@ -187,7 +187,7 @@ class Cell:
         return False
 
     def region(self, U: float, *others: Polyhedron) -> tuple[Polyhedron, list[tuple[int, int]]]:
-        """R_A inside the ball of radius U (eq. 6), intersected with others, and the (layer, neuron) of its own rows.
+        """R_A inside the ball of radius U (eq. 6, layers 1..l [E5]), with others; the (layer, neuron) of its own rows.
 
         Rows whose hyperplane does not meet the ball are left out (Appendix C): inside the ball they hold anyway.
         """

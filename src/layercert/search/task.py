@@ -118,7 +118,7 @@ class Task:
                 yield Improve(self.cells.offset(answer.steps[0]), self.U, clause)
 
     def faces(self, rows: Polyhedron, which: Indices) -> Solutions:
-        """Problem (9) for several faces of one region: the rows `which`, one at a time, turned into equalities."""
+        """Problem (9) for several faces (8) of one region: the rows `which`, one at a time, as equalities [E5]."""
         programs = Programs(rows, which, self.problem.norm, self.problem.box, self.cutoff)
         return self.accept(self.chain.solve(programs))
 

@@ -1,6 +1,6 @@
 """GeoCert (Algorithm 1 of the paper; Jordan et al. 2019), with the l_p or the Lipschitz priority.
 
-Line numbers in comments are the paper's. [E1], [E3], [E9] are explained in docs/paper-notes.md.
+Line numbers in comments are the paper's. [E1], [E3], [E9], [E10] are explained in docs/paper-notes.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from layercert.search.task import Task
 
 
 class Priority(Protocol):
-    """Lower bounds, one a face, of the distance to any unsafe point behind that face; inf where the face is empty."""
+    """Lower bounds, one per face, of the distance to any unsafe point behind that face; inf where the face is empty."""
 
     def __call__(self, A: Cell, rows: Polyhedron, faces: Indices) -> Vector: ...
 
@@ -49,7 +49,7 @@ def geocert(task: Task, priority_of: PriorityOf) -> Iterator[Event]:
         if task.cutoff <= d:  # 11-12
             return
         yield Visit(A, d)
-        yield from task.decision(A, clauses)  # 13
+        yield from task.decision(A, clauses)  # 13, before the faces: U may prune them [E10]
         rows, ids = A.region(task.ball)
         neighbours = [(i, A.flip(*neuron)) for i, neuron in enumerate(ids)]
         open_faces = [(i, B) for i, B in neighbours if B.key not in S]  # 14
@@ -73,7 +73,7 @@ def distance_priority(task: Task) -> Priority:
 
 
 def lipschitz_priority(task: Task) -> Priority:
-    """q(x, v) = ||x - v||_p + min_j (f_y(v) - f_j(v)) / L_j, one convex program a target [E9].
+    """q(x, v) = ||x - v||_p + min_j (f_y(v) - f_j(v)) / L_j, one convex program per target [E9].
 
     From a point v of the face on the segment to an unsafe point u, ||x - u|| = ||x - v|| + ||v - u|| and the second
     part is at least the margin at v over its Lipschitz constant: the priority never exceeds the distance to u.

@@ -1,11 +1,11 @@
 """LayerCert-Basic and the LayerCert framework (Algorithms 2 and 3), in one loop with three pluggable parts.
 
-    contains_db(A, U, clauses)   False only if R_A inside the ball of radius U holds no unsafe point   (line 12)
+    contains_db(A, U, clauses)   False only if R_A inside the ball of radius U holds no unsafe point   (line 13)
     restriction(task)            convex sets M that hold every unsafe point, with a warm start          (line 2)
     seen                         when a pattern counts as seen: on being queued, or late (the ablation)
 
 LayerCert-Basic is the framework with trivial parts. Line numbers in comments are those of Algorithm 3; [E2]..[E8] are
-explained in docs/paper-notes.md.
+explained in docs/paper-notes.md; [E10] (what Theorem C.1 needs of U) is where U falls, line 11.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def layercert(
         first = task.cells.first(goal.step)
         S[goal.number] = seen()  # 5
         S[goal.number].queued(first)  # [E2]
-        Q.push(goal.distance, (first, goal.step, goal))  # 4
+        Q.push(goal.distance, (first, goal.step, goal))  # 4, M travels with the goal [E4]
     while Q:  # 6
         d, (A, v, goal) = Q.pop()  # 7
         if S[goal.number].visited(A):
@@ -50,9 +50,9 @@ def layercert(
             return
         yield Visit(A, d)
         if A.is_full:  # 10
-            yield from task.decision(A, goal.clauses)  # 11
-        elif contains_db(A, task.cutoff, goal.clauses):  # 13
-            child = A.next_layer(v)  # 14
+            yield from task.decision(A, goal.clauses)  # 11 [E10]
+        elif contains_db(A, task.cutoff, goal.clauses):  # 12-13
+            child = A.next_layer(v)  # 14 [E8]
             S[goal.number].queued(child)  # [E2]
             Q.push(d, (child, v, goal))  # 15
             yield Queue(child, d, A)

@@ -32,7 +32,7 @@ def no_restriction(task: Task) -> list[Goal]:
 
 
 def crown_restriction(task: Task) -> list[Goal]:
-    """One goal a clause: the halfspace under CROWN's linear lower bound on the ball of radius U (section 5)."""
+    """One goal per clause [E7]: the halfspace under CROWN's linear lower bound on the ball of radius U (section 5)."""
     relaxation = relax(task.cells.root, task.U)
     if relaxation is None:  # an unbounded ball, or a network without hidden layers
         return no_restriction(task)
@@ -80,7 +80,7 @@ class Seen(Protocol):
 
 
 class SeenEarly:
-    """A pattern is seen as soon as it is queued (LayerCert): one program a pattern."""
+    """A pattern is seen as soon as it is queued (LayerCert): one program per pattern."""
 
     def __init__(self) -> None:
         self._keys: set[bytes] = set()

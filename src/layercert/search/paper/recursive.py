@@ -1,7 +1,7 @@
 """LayerCert with recursive convex restrictions (Algorithm 4): M is tightened at every pattern on the way down.
 
-Line numbers in comments are those of Algorithm 4. `restrict` is a part: CROWN's halfspace on the region, or the LP
-relaxation of single ReLUs.
+Line numbers in comments are those of Algorithm 4, which alone queues M with a pattern [E4]. `restrict` is a part:
+CROWN's halfspace on the region, or the LP relaxation of single ReLUs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Restrict = Callable[[Task, Cell, Clause, Polyhedron], tuple[Polyhedron, float, V
 
 
 def layercert_recursive(task: Task, contains_db: ContainsDB, restrict: Restrict) -> Iterator[Event]:
-    """As the LayerCert framework, one goal a clause, with M recomputed for every pattern that is entered."""
+    """As the LayerCert framework, one goal per clause, with M recomputed for every pattern that is entered."""
     Q: PriorityQueue[tuple[Cell, Vector, Goal]] = PriorityQueue()  # 3
     seen: dict[int, SeenEarly] = {}  # 5
     everywhere = Polyhedron.everything(task.cells.inputs)
@@ -49,13 +49,13 @@ def layercert_recursive(task: Task, contains_db: ContainsDB, restrict: Restrict)
             yield from task.decision(A, goal.clauses)  # 11
         else:
             found = None
-            if contains_db(A, task.cutoff, goal.clauses):  # 13
+            if contains_db(A, task.cutoff, goal.clauses):  # 12-13
                 found = restrict(task, A, goal.clauses[0], goal.M)  # 14
             if found is None:
                 yield Prune(A, "no decision boundary here")
             else:
                 M, nearer, step = found
-                child = A.next_layer(step)
+                child = A.next_layer(step)  # [E8]
                 S.queued(child)  # [E2]
                 key = max(d, nearer)
                 Q.push(key, (child, step, replace(goal, M=M)))  # 15
