@@ -5,7 +5,7 @@
     python benchmarks/few_inputs.py FOLDER --certify 20 --out rows.csv
 
 FOLDER holds the networks (ACASXU_run2a_*.onnx, in it or below it) and, if answers are to be compared, expected.csv with
-the columns network, property, answer. Prints a line an instance and a summary a method.
+the columns network, property, answer. Prints a line per instance and a summary per method.
 """
 
 from __future__ import annotations

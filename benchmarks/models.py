@@ -86,7 +86,7 @@ def run(name: str, time_limit: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", default=list(SHAPES), help=f"some of {', '.join(SHAPES)}")
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds a question")
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds per question")
     args = parser.parse_args()
     if len(args.networks) == 1:
         run(args.networks[0], args.time_limit)

@@ -25,7 +25,7 @@ def main(folder: Path) -> None:
         data=load_dataset(shipped.path("digits"), "0:8"),
         options=Options(domain=(0.0, 1.0)),
     )
-    # one thread a worker: the kernels hold Python's lock, so threads of one process would wait for each other
+    # one thread per worker: the kernels hold Python's lock, so threads of one process would wait for each other
     with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
         tally = run_batch(plan, folder, DaskCluster(cluster.scheduler_address))
     print(f"{tally.done} of {tally.total} done: {dict(tally.counts)}; now: layercert report {folder}")

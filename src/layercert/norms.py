@@ -105,7 +105,7 @@ class Norm:
         return self.value(u), -np.sign(g) * u
 
     def prove_halfspace(self, g: Matrix, s: Vector, box: Box | None = None, drift: Vector | float = 0.0) -> Vector:
-        """Proved lower bounds of the distance from x to {x + w : g.w - drift*||w|| <= -s}, a row of g each.
+        """Proved lower bounds of the distance from x to {x + w : g.w - drift*||w|| <= -s}, one per row of g.
 
         For every split |g| = g1 + g2 with g1, g2 >= 0 and every w in the box with ||w|| = t,
         s <= |g|.|w| + drift*t <= t*(||g1||_q + drift) + g2.room, so t >= (s - g2.room)/(||g1||_q + drift).
@@ -165,7 +165,7 @@ def _norm(v: Matrix, p: float) -> Vector:
 
 
 def _fill(size: Matrix, s: Vector, room: Matrix, norm: Norm) -> Matrix:
-    """min ||u||_p subject to size.u >= s, 0 <= u <= room, a problem a row; the full room where it is impossible.
+    """min ||u||_p subject to size.u >= s, 0 <= u <= room, a problem per row; the full room where it is impossible.
 
     p > 1: u = min(room, tau * size^(q-1)), and size.u is piecewise linear in tau, so one sort finds tau.
     p = 1: fill the coordinates with the largest size first.

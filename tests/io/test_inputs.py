@@ -120,7 +120,7 @@ class TestRefusals:
     @pytest.mark.parametrize("labels", [[0, 1], [[0, 1, 0, 1]], [0.0, 1.0, 0.0, 1.0], ["a", "b", "c", "d"]])
     def test_labels_that_do_not_fit(self, tmp_path: Path, labels: list[object]) -> None:
         with pytest.raises(
-            InputError, match=r"labels y in '.*' must be 4 whole numbers, one an input; got .* of shape"
+            InputError, match=r"labels y in '.*' must be 4 whole numbers, one per input; got .* of shape"
         ):
             load_inputs(saved(tmp_path / "a.npz", X=X, y=np.array(labels)))
 

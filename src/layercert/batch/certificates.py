@@ -1,4 +1,4 @@
-"""Certificates of a run: one file a job in RUN/certificates, written before the row that refers to it."""
+"""Certificates of a run: one file per job in RUN/certificates, written before the row that refers to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs on this machine: one process a core, one thread each, a crash costs one job a second try."""
+"""Jobs on this machine: one process per core, one thread each, a crash costs one job a second try."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ class LocalProcesses:
         memory: Bytes of resident memory that a worker may take; None for no limit.
         work: The function that does a job, as "module:name".
         grace: Seconds beyond the time limit after which a worker is ended.
+        pause: Seconds before a worker that was killed while it started is started again.
     """
 
     jobs: int = 1
     memory: int | None = None
     work: str = "layercert.batch.work:solve"
     grace: float = GRACE
-    pause: float = 1.0  # seconds before a worker that was killed while it started is started again
+    pause: float = 1.0
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

@@ -140,7 +140,7 @@ class Teller:
 
 
 class _Courier:
-    """One thread a process that sends what waits, since a search may be silent for long after its last bound."""
+    """One thread per process that sends what waits, since a search may be silent for long after its last bound."""
 
     _tellers: tuple[Teller, ...] = ()
     _lock = threading.Lock()

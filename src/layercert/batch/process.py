@@ -20,7 +20,7 @@ from layercert.batch.plan import Job, Options, Plan
 from layercert.batch.work import Outcome
 from layercert.network import Network
 
-#: Numerical libraries read these when they load: one thread a worker, or they fight over the cores.
+#: Numerical libraries read these when they load: one thread per worker, or they fight over the cores.
 ONE_THREAD = {
     name: "1"
     for name in (
@@ -39,7 +39,7 @@ READY = "ready"
 
 @dataclass(frozen=True)
 class _Context:
-    """What every job of a run shares, unpickled once a worker."""
+    """What every job of a run shares, unpickled once per worker."""
 
     networks: tuple[Network, ...]
     options: Options

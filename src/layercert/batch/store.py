@@ -1,4 +1,4 @@
-"""One SQLite file a run: the plan with its models and inputs, and a row for each finished job, written as it finishes.
+"""One SQLite file per run: the plan with its models and inputs, and a row per finished job, written as it finishes.
 
 SQLite's rollback journal makes every commit all or nothing, also under kill -9. Only the process that holds the lock
 file writes; readers (reports) may look at any time. A disk that loses or changes bytes is another matter: every row has

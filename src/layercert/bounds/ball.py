@@ -27,7 +27,7 @@ class Ball:
         return min(self.U, self.problem.reach)
 
     def fall(self, G: Matrix) -> Vector:
-        """Upper bounds, rounded up, of max -g.w over the offsets w of the ball, a row of G each.
+        """Upper bounds, rounded up, of max -g.w over the offsets w of the ball, one per row of G.
 
         For every split |g| = g1 + g2 into parts >= 0 this is at most U*||g1||_q + g2.room. The ball alone (g2 = 0), the
         box alone (g1 = 0; exact for l_inf) and, for 1 < p < inf, a few steps towards the best split are tried.

@@ -150,7 +150,7 @@ class SparseRelaxation:
         return A, c, error
 
     def _fall(self, G: LinearMap) -> Vector:
-        """max -g.w over the ball, a row of G each, rounded up."""
+        """max -g.w over the ball, one per row of G, rounded up."""
         if not _is_sparse(G):
             return Ball(self.problem, self.r).fall(np.asarray(G))
         size = abs(G)

@@ -107,7 +107,7 @@ def _summary(tally: Tally, folder: Path) -> str:
 
 
 class Bar:
-    """Progress on a terminal; nothing on a pipe, or one line a job with --log."""
+    """Progress on a terminal; nothing on a pipe, or one line per job with --log."""
 
     def __init__(self, quiet: bool, log: bool) -> None:
         console = Console(stderr=True)

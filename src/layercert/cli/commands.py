@@ -76,7 +76,7 @@ def _problem(args: argparse.Namespace, network: Network, inputs: Inputs, i: int)
 
 
 def _check_certificate_path(pattern: str, count: int) -> None:
-    """One file an input, in a folder that can be written: found out before any work."""
+    """One file per input, in a folder that can be written: found out before any work."""
     if count > 1 and "{}" not in pattern:
         raise OptionError(
             f"--certificate {pattern} would be overwritten by each of the {count} inputs; "

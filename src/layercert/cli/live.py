@@ -56,7 +56,7 @@ class Live:
         self._position = position
 
     def watch(self, run: Run, event: Event | None) -> None:
-        """Called on every event of a search; redraws at most ten times a second."""
+        """Called on every event of a search; redraws at most ten times per second."""
         if not self._on or time.monotonic() - self._shown < 0.1:
             return
         self._shown = time.monotonic()

@@ -18,7 +18,7 @@ def add_batch(commands: Commands) -> argparse.ArgumentParser:
     )
     p.add_argument("--out", required=True, metavar="RUN", help="folder of the run; the same command continues it")
     p.add_argument("--index", help="which inputs: 7, 0:100, 3,5,8 (default: all)")
-    p.add_argument("--labels", metavar="FILE", help="labels in a file of their own (idx, .npy, or one a line)")
+    p.add_argument("--labels", metavar="FILE", help="labels in a file of their own (idx, .npy, or one per line)")
     p.add_argument("--classes", help="keep these classes and number them 0, 1, ..: e.g. 1,7 for a 1-vs-7 network")
     p.add_argument("--norm", action="append", help="l1, l2, linf or a number p >= 1; repeatable (default linf)")
     p.add_argument("--method", action="append", help="search method; repeatable (default: the best one)")
@@ -37,7 +37,7 @@ def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument(
         "--export", action="append", default=[], metavar="FILE", help="also write .csv, .jsonl or .parquet; repeatable"
     )
-    p.add_argument("--log", action="store_true", help="a line a job on stderr instead of the progress bar")
+    p.add_argument("--log", action="store_true", help="a line per job on stderr instead of the progress bar")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     return p
 

@@ -23,7 +23,7 @@ def add_reproduce(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument("--family", default="l1", help="l1 (the paper's recipe) or plain (no penalty on weights)")
     p.add_argument("--sizes", help="only these networks: e.g. 2x10,3x20")
     p.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
-    p.add_argument("--log", action="store_true", help="a line a question on stderr instead of the progress bar")
+    p.add_argument("--log", action="store_true", help="a line per question on stderr instead of the progress bar")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
     return p
 

@@ -21,7 +21,7 @@ _COLUMNS = {"input": 5, "label": 5, "nearest": 7, "status": 10, "lower": 12, "up
 
 
 class Rows:
-    """One row an input; notes below, so that the table stays narrow."""
+    """One row per input; notes below, so that the table stays narrow."""
 
     def __init__(self, index: Indices) -> None:
         self._widths = {**_COLUMNS, "input": max(_COLUMNS["input"], len(str(int(index.max()))))}

@@ -28,7 +28,7 @@ _said: set[str] = set()
 
 
 def announce(message: str) -> None:
-    """One line for a waiting user, once a process: to the log where somebody listens to it, else to stderr."""
+    """One line for a waiting user, once per process: to the log where somebody listens to it, else to stderr."""
     if message in _said:
         return
     _said.add(message)

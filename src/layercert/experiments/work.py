@@ -41,7 +41,7 @@ def timed(network: Network, x: Vector, label: int | None, job: Job, options: Opt
 
 @cache
 def warm_up(method: str, norm: str, stack: str) -> None:
-    """Solve a small random problem to the end, once a process: kernels are compiled or loaded, packages imported."""
+    """Solve a small random problem to the end, once per process: kernels are compiled or loaded, packages imported."""
     rng = np.random.default_rng(0)
     sizes = (6, 5, 5, 2)
     weights = [rng.normal(size=(m, n)) for n, m in pairwise(sizes)]

@@ -157,7 +157,7 @@ def _unsafe(axes: Axes, scene: Scene) -> None:
 
 
 def _last_cuts(state: State) -> list[Cut]:
-    """Algorithm 3 has a cut a goal; Algorithm 4 adds one at every pattern, of which the latest few tell the story."""
+    """Algorithm 3 has one cut per goal; Algorithm 4 adds one per pattern, the latest few of which tell the story."""
     return state.cuts[-3:]
 
 

@@ -164,7 +164,7 @@ def _listening(search: Callable[[Task], Iterator[Event]], cuts: list[Cut]) -> Ca
     if not isinstance(search, partial):
         return search
     once, again = search.keywords.get("restriction"), search.keywords.get("restrict")
-    if once is not None:  # Algorithm 3: one M a goal, at the start
+    if once is not None:  # Algorithm 3: one M per goal, at the start
 
         def restriction(task: Task) -> Any:
             goals = once(task)

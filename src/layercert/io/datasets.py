@@ -178,7 +178,7 @@ def read_idx(path: Path) -> NDArray[Any]:
 
 
 def _labels(path: Path, count: int) -> Indices:
-    """One whole number an input: from an idx file, .npy, or a text file with one number a line."""
+    """One whole number per input: from an idx file, .npy, or a text file with one number per line."""
     if not path.is_file():
         raise InputError(f"no label file at '{path}'")
     if path.suffix.lower() == ".npy":
@@ -199,10 +199,10 @@ def _label_lines(path: Path) -> NDArray[Any]:
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"'{path}' must hold one whole number a line: {error}") from None
+        raise InputError(f"'{path}' must hold one whole number per line: {error}") from None
     for number, line in enumerate(lines, 1):
         if line and not re.fullmatch(r"[+-]?[0-9]{1,18}", line):
-            raise InputError(f"'{path}' must hold one whole number a line: line {number} is {line[:40]!r}")
+            raise InputError(f"'{path}' must hold one whole number per line: line {number} is {line[:40]!r}")
     return np.array([int(line) for line in lines if line], dtype=np.int64)
 
 
@@ -210,7 +210,7 @@ def _label_lines(path: Path) -> NDArray[Any]:
 
 
 def _csv(path: Path) -> tuple[Matrix, Indices | None]:
-    """One point a line; a header may name one column label (or y, class, target), all others are the point."""
+    """One point per line; a header may name one column label (or y, class, target), all others are the point."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as handle:
             lines = [row for row in csv.reader(handle) if any(cell.strip() for cell in row)]

@@ -1,4 +1,4 @@
-"""Input points from files: .npz with X (and labels y), .npy with one point or one a row; and which of them to take."""
+"""Input points from files: .npz with X (and labels y), .npy with a point or one per row, and which of them to take."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _read(path: Path) -> tuple[Matrix, Indices | None, tuple[int, ...]]:
     if X.dtype.kind not in "fiub":
         raise InputError(f"the inputs in '{path}' have type {X.dtype}; expected numbers")
     if X.size == 0:
-        raise InputError(f"'{path}' holds no inputs, its array has shape {X.shape}; expected one input a row")
+        raise InputError(f"'{path}' holds no inputs, its array has shape {X.shape}; expected one input per row")
     X = np.asarray(X, dtype=np.float64)
     shape = tuple(int(n) for n in (X.shape if X.ndim < 2 else X.shape[1:]))
     X = X.reshape(1, -1) if X.ndim < 2 else X.reshape(len(X), -1)
@@ -51,7 +51,7 @@ def _read(path: Path) -> tuple[Matrix, Indices | None, tuple[int, ...]]:
         y = np.atleast_1d(y)
         if y.shape != (len(X),) or y.dtype.kind not in "iub":
             raise InputError(
-                f"the labels y in '{path}' must be {len(X)} whole numbers, one an input; "
+                f"the labels y in '{path}' must be {len(X)} whole numbers, one per input; "
                 f"got {y.dtype} of shape {y.shape}"
             )
         y = y.astype(np.intp)

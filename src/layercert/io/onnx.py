@@ -231,7 +231,7 @@ def _output(values: dict[str, Value], name: str) -> Affine:
     if sum(n > 1 for n in value.shape) > 1:
         raise ModelError(
             f"output {name!r} has shape {_shown(value.shape)}; "
-            "a classifier gives one vector of scores, a number a class"
+            "a classifier gives one vector of scores, a number per class"
         )
     return value
 

@@ -63,7 +63,7 @@ def single(rows: Polyhedron, norm: Norm, box: Box | None = None, cutoff: float =
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """A solver's claims, a row a program: the point x + w and the multipliers; NaN where it has none."""
+    """A solver's claims, a row per program: the point x + w and the multipliers; NaN where it has none."""
 
     steps: Matrix
     multipliers: Matrix

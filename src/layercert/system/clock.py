@@ -1,4 +1,4 @@
-"""The clock of time limits and of seconds in results: it stands still while kernels are compiled, once a machine.
+"""The clock of time limits and of seconds in results: it stands still while kernels are compiled, once per machine.
 
 How a time limit reaches everything. Whoever has a limit opens a scope, and whatever runs long inside it looks at the
 clock, in Python by `check`, which raises OutOfTime:

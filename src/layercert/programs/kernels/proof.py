@@ -207,7 +207,7 @@ def admissible(given: Vector, e: int, lam: Vector) -> bool:
 
 
 def bound_in_box(norm: Norm, box: Box | None, g: Matrix, s: Vector, drift: Vector) -> Vector:
-    """Proved lower bounds of the distance from x to {x + w : g.w - drift*||w|| <= -s} in the box, a row of g each."""
+    """Proved lower bounds of the distance from x to {x + w : g.w - drift*||w|| <= -s} in the box, one per row of g."""
     down, up = (NO_BOX, NO_BOX) if box is None else (-box.lo, box.hi)
     bounds: Vector = bounds_of(np.ascontiguousarray(g), s, drift, down, up, norm.p)
     return bounds
