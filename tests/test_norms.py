@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -345,3 +346,57 @@ def test_room_and_clip_of_a_box() -> None:
     g: Matrix = np.array([[1.0, -1.0], [-1.0, 0.0]])
     assert box.room(g).tolist() == [[1.0, 4.0], [3.0, 4.0]]  # against the sign of g
     assert box.clip(np.array([-5.0, 5.0])).tolist() == [-1.0, 4.0]
+
+
+class TestDistanceUp:
+    """The least float64 that is not below the true distance of two points."""
+
+    @staticmethod
+    def power_sum(x: np.ndarray, v: np.ndarray, p: int) -> Fraction:
+        moved = (abs(Fraction(b) - Fraction(a)) for a, b in zip(x.tolist(), v.tolist(), strict=True))
+        return sum((m**p for m in moved), Fraction(0))
+
+    @pytest.mark.parametrize("p", [1, 2, 3, 7])
+    @pytest.mark.parametrize("scale", [1e-320, 1e-160, 1.0, 1e150])
+    def test_whole_p_is_the_least_float_above(self, p: int, scale: float) -> None:
+        rng = np.random.default_rng(p)
+        for _ in range(20):
+            x = scale * rng.normal(size=4)
+            v = x + scale * rng.normal(size=4) * 10.0 ** rng.uniform(-20, 2)
+            d, true = Norm(float(p)).distance_up(x, v), self.power_sum(x, v, p)
+            assert Fraction(d) ** p >= true
+            assert d == 0 or Fraction(math.nextafter(d, 0.0)) ** p < true
+
+    def test_differences_are_exact(self) -> None:
+        """From 0.1 to -1e-20 is more than 0.1, and float64's difference is 0.1."""
+        x, v = np.array([0.1]), np.array([-1e-20])
+        for p in (1.0, 1.5, 2.0, 3.0, math.inf):
+            assert Norm(p).distance_up(x, v) == math.nextafter(0.1, 1.0)
+        assert Norm(2.0).distance_up(x, x) == 0.0
+
+    def test_lengths_that_are_floats_stay_what_they_are(self) -> None:
+        zero = np.zeros(3)
+        assert Norm(2.0).distance_up(zero, np.array([3.0, 4.0, 0.0])) == 5.0
+        assert Norm(3.0).distance_up(zero, np.array([3.0, -4.0, 5.0])) == 6.0
+        assert Norm(1.0).distance_up(zero, np.array([0.5, 0.25, -0.25])) == 1.0
+        assert Norm(1.5).distance_up(zero, np.array([0.0, 0.3, 0.0])) == 0.3
+
+    @pytest.mark.parametrize("p", [1.0 + 1e-9, 1.5, 2.7, 65.0, 1e5, 1e300])
+    def test_any_other_p(self, p: float) -> None:
+        flint = pytest.importorskip("flint", reason="python-flint is not installed; pip install 'layercert[exact]'")
+        rng = np.random.default_rng(3)
+        with flint.ctx.workprec(300):
+            for scale in (1e-320, 1e-100, 1.0, 1e200):
+                x, v = scale * rng.normal(size=(2, 5))
+                d = Norm(p).distance_up(x, v)
+                moved = [abs(Fraction(b) - Fraction(a)) for a, b in zip(x.tolist(), v.tolist(), strict=True)]
+                top = max(moved)
+                shares = [flint.arb((m / top).numerator) / (m / top).denominator for m in moved if m]
+                total = sum((s ** flint.arb(p) for s in shares), flint.arb(0))
+                true = flint.arb(top.numerator) / top.denominator * total ** (1 / flint.arb(p))
+                assert not flint.arb(d) < true
+                assert not flint.arb(math.nextafter(d, 0.0)) >= true
+
+    def test_beyond_all_floats(self) -> None:
+        assert Norm(1.0).distance_up(np.full(2, -1e308), np.full(2, 1e308)) == math.inf
+        assert Norm(2.0).distance_up(np.zeros(1), np.array([math.inf])) == math.inf

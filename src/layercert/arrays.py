@@ -27,6 +27,9 @@ EPS = float(np.finfo(np.float64).eps) / 2
 LARGE = 1e75
 TINY = 1e-150
 
+#: The least positive float64. A product that underflows is wrong by at most half of it; sums never are.
+SMALLEST = 5e-324
+
 
 def gamma(operations: int) -> float:
     """Bound of the relative error of a chain of rounded operations (Higham's gamma_k), itself rounded up."""

@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from layercert import linear_maps
-from layercert.arrays import EPS, LinearMap, Matrix, Signs, Sparse, Vector, gamma
+from layercert.arrays import EPS, SMALLEST, LinearMap, Matrix, Signs, Sparse, Vector, gamma
 from layercert.errors import InputError, ModelError, OptionError
 from layercert.linear_maps import dense, dense_bytes, frozen, frozen_sparse, terms
+from layercert.rationals import forward
 from layercert.shapes import flattened, image_shape
 from layercert.system.files import whole_file
 
@@ -168,26 +169,29 @@ class Network:
             h = np.maximum(h @ W.T + b, 0.0)
         return np.asarray(h @ self.maps[-1].T + self.biases[-1])
 
-    def forward_error(self, x: Vector, unit: float = EPS) -> Vector:
-        """A bound of the rounding error of each output of a forward pass at x.
+    def forward_error(self, x: Vector, inherited: Vector | float = 0.0) -> Vector:
+        """A bound of the error of each output of a float64 forward pass at x, underflow included.
 
         The error of a layer is gamma times its terms in absolute value, and ReLU does not enlarge what it inherits.
+        Each product may underflow, those of this analysis too.
 
         Args:
             x: A point.
-            unit: The unit roundoff of the arithmetic, by default that of float64.
+            inherited: What x itself may be wrong by, coordinate by coordinate.
 
         Returns:
-            One number per output.
+            One number per output; one that is not finite says that values overflow.
         """
-        h, error = x, np.zeros_like(x)
-        for i, (W, b) in enumerate(zip(self.maps, self.biases, strict=True)):
-            size = abs(W)
-            noise = gamma(terms(W) + 4) * (unit / EPS)
-            error = (size @ error * (1 + noise) + noise * (size @ np.abs(h) + np.abs(b))) * (1 + noise)
-            h = W @ h + b
-            if i < self.L:
-                h = np.maximum(h, 0.0)
+        h, error = x, np.zeros_like(x) + inherited
+        with np.errstate(over="ignore", invalid="ignore"):
+            for i, (W, b) in enumerate(zip(self.maps, self.biases, strict=True)):
+                size, operations = abs(W), terms(W) + 4
+                noise = gamma(operations)
+                error = (size @ error * (1 + noise) + noise * (size @ np.abs(h) + np.abs(b))) * (1 + noise)
+                error = error + 4.0 * operations * SMALLEST
+                h = W @ h + b
+                if i < self.L:
+                    h = np.maximum(h, 0.0)
         return np.asarray(error)
 
     def float32_error(self, x: Vector, reach: Vector | float = 0.0) -> Vector:
@@ -200,13 +204,16 @@ class Network:
         Returns:
             One number per output.
         """
-        unit = float(np.finfo(np.float32).eps) / 2
+        info = np.finfo(np.float32)
+        unit, smallest = float(info.eps) / 2, float(info.smallest_subnormal)
         size = np.abs(x) + reach  # pushed through the absolute weights it bounds all values
-        error = unit * size
+        error = unit * size + smallest
         for W, b in zip(self.maps, self.biases, strict=True):
             absolute = abs(W)
             noise = gamma(terms(W) + 4) * (unit / EPS) + unit  # float64 weights are rounded to float32 as well
             error = (absolute @ error) * (1 + noise) + noise * (absolute @ size + np.abs(b))
+            # products that underflow, and weights that do once they are float32
+            error = error + smallest * (4.0 * terms(W) + 8.0 + float(error.sum() + size.sum()))
             size = absolute @ size + np.abs(b)
         return np.asarray(error * 1.01)
 
@@ -219,16 +226,26 @@ class Network:
         Returns:
             The outputs, exactly.
         """
-        h = [v if isinstance(v, Fraction) else Fraction(float(v)) for v in x]
-        for i, (W, b) in enumerate(zip(self.maps, self.biases, strict=True)):
-            S = csr_array(W)
-            z = []
-            for j in range(len(b)):
-                row = slice(S.indptr[j], S.indptr[j + 1])
-                pairs = zip(S.data[row], S.indices[row], strict=True)
-                z.append(sum((Fraction(float(w)) * h[k] for w, k in pairs if h[k]), Fraction(float(b[j]))))
-            h = z if i == self.L else [max(v, Fraction(0)) for v in z]
-        return h
+        return forward(self.maps, self.biases, x)
+
+    def classify(self, x: Vector) -> int:
+        """The class of x for the network as a function of real numbers; where float64 cannot tell, rationals do.
+
+        Args:
+            x: A point.
+
+        Returns:
+            The number of the largest output; of a tie, the first.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            f, error = self(x), self.forward_error(x)
+            best = int(f.argmax())
+            slip = 1.01 * error + 4.0 * EPS * np.abs(f)  # the sums below are rounded too
+            sure = f + slip < f[best] - slip[best]  # a NaN is not
+        if np.delete(sure, best).all():
+            return best
+        exact = self.exact(x)
+        return exact.index(max(exact))
 
     def preactivations(self, x: Vector) -> list[Vector]:
         """z^1..z^L at x.

@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 
 from layercert.arrays import Matrix, Vector, gamma
 from layercert.errors import OptionError
+from layercert.rationals import float_above, root_above, times_power_of_two, whole
+
+#: Whole p up to this one have their powers taken exactly, with roots of at least so many bits (a float64 has 53).
+MOST_POWER, ROOT_BITS = 64, 128
+#: Decimal digits for the powers of any other p.
+DIGITS = 34
+#: Powers below exp of this count as much: nothing beside 1, and quick to compute.
+LEAST_EXPONENT = Decimal(-10_000)
 
 _NAMES = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 
@@ -66,6 +76,22 @@ class Norm:
 
     def value(self, v: Vector) -> float:
         return float(_norm(v, self.p))
+
+    def distance_up(self, x: Vector, v: Vector) -> float:
+        """||v - x||, rounded up: the least float64 that is not below it (inf beyond all of them).
+
+        So `distance_up(x, v) <= radius` says that v is within the radius. The differences are exact. For p = 1, inf and
+        whole p the answer is exact too; for any other p it is computed in so many decimal digits that only a true
+        length less than 1e-25 of itself below a float64 may give the float64 above it.
+        """
+        if not (np.isfinite(x).all() and np.isfinite(v).all()):
+            return math.inf
+        numbers, e = whole(np.concatenate([x, v]))
+        moved = [abs(b - a) for a, b in zip(numbers[: len(x)], numbers[len(x) :], strict=True) if a != b]
+        try:
+            return float_above(_exact_length_up(moved, self.p) * times_power_of_two(1, e))
+        except OverflowError:
+            return math.inf
 
     def dual(self, g: Vector | Matrix) -> Vector:
         """||g||_q along the last axis."""
@@ -162,6 +188,34 @@ def _norm(v: Matrix, p: float) -> Vector:
     total = (scaled * scaled).sum(axis=-1) if p == 2.0 else (scaled**p).sum(axis=-1)
     root = np.sqrt(total) if p == 2.0 else total ** (1.0 / p)
     return np.asarray(np.where(np.isinf(top[..., 0]), math.inf, root * top[..., 0]))
+
+
+def _exact_length_up(sizes: list[int], p: float) -> Fraction:
+    """The l_p length of a vector of whole numbers > 0, rounded up by much less than a float64 is."""
+    if len(sizes) <= 1 or math.isinf(p):
+        return Fraction(max(sizes, default=0))
+    if p == 1.0:
+        return Fraction(sum(sizes))
+    if p.is_integer() and p <= MOST_POWER:
+        # a float64 in these units is whole: none lies between the root and the whole number above it
+        k = int(p)
+        bits = max(ROOT_BITS - max(sizes).bit_length(), 0)
+        return times_power_of_two(root_above(sum(size**k for size in sizes) << (bits * k), k), -bits)
+    return _length_in_decimals(sizes, p)
+
+
+def _length_in_decimals(sizes: list[int], p: float) -> Fraction:
+    """top * (sum of (size/top)^p)^(1/p), rounded up at every step; decimal's ln and exp are correctly rounded."""
+    top = max(sizes)
+    with localcontext(Context(prec=DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX)):
+        power, slip, total = Decimal(p), Decimal(10) ** (2 - DIGITS), Decimal(0)
+        for size in sizes:
+            ln = Decimal(0) if size == top else (Decimal(size) / Decimal(top)).ln()
+            exponent = power * (ln + slip * (1 - ln)) if ln else ln
+            total += min(max(exponent, LEAST_EXPONENT), Decimal(0)).exp()
+        total *= 1 + slip * (len(sizes) + 4)
+        root = (total.ln() * (1 + 4 * slip) / power).exp()
+        return top * Fraction(root * (1 + 4 * slip))
 
 
 def _fill(size: Matrix, s: Vector, room: Matrix, norm: Norm) -> Matrix:

@@ -8,6 +8,7 @@ and the nearest unsafe point always exists when the set is not empty.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -15,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layercert.arrays import Matrix, Vector, gamma
+from layercert.arrays import SMALLEST, Matrix, Vector, gamma
 from layercert.errors import InputError, OptionError
 from layercert.network import Network
 from layercert.norms import Box, Norm
@@ -45,6 +46,34 @@ class Clause:
             One number per row of C.
         """
         return f @ self.C.T - self.d
+
+    def rounding(self, f: Vector, error: Vector) -> Vector:
+        """By how much computed margins may be wrong, underflow included.
+
+        Args:
+            f: One output of the network, computed in float64.
+            error: How far each entry of f may be from the truth.
+
+        Returns:
+            One number per row of C.
+        """
+        size, operations = np.abs(self.C), len(f) + 4
+        noise = gamma(operations) * (size @ np.abs(f) + np.abs(self.d))
+        return np.asarray(size @ error * 1.01 + noise + 4.0 * operations * SMALLEST)
+
+    def exact_margins(self, f: Sequence[Fraction]) -> list[Fraction]:
+        """C f - d in rational numbers.
+
+        Args:
+            f: One output of the network, exactly.
+
+        Returns:
+            One number per row of C.
+        """
+        return [
+            sum((Fraction(float(c)) * y for c, y in zip(row, f, strict=True) if c), -Fraction(float(d)))
+            for row, d in zip(self.C, self.d, strict=True)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +115,8 @@ class Problem:
         """No point of the domain is farther from x than this (inf without a domain), rounded up."""
         if self.box is None:
             return math.inf
-        return self.norm.value(np.maximum(-self.box.lo, self.box.hi)) * (1 + 1e-9)
+        ends = np.maximum(-self.box.lo, self.box.hi)
+        return self.norm.distance_up(np.zeros_like(ends), ends) * (1 + 1e-9)
 
     def margin(self, v: Vector) -> float:
         """How far the output at v is from unsafe: <= 0 exactly when some clause holds (in float64).
@@ -124,9 +154,7 @@ class Problem:
         return min(self.clauses, key=lambda clause: float(clause.margins(f).max()))
 
     def is_unsafe(self, v: Vector, strict: bool = False) -> bool:
-        """Does some clause hold at v (strictly: no tie), for the network as a function of real numbers?
-
-        Float64 decides where its rounding error allows; a tie up to rounding is settled in rational arithmetic.
+        """Does some clause hold at v, for the network as a function of real numbers?
 
         Args:
             v: A point.
@@ -135,36 +163,46 @@ class Problem:
         Returns:
             The truth, whatever the rounding.
         """
-        f, error = self.network(v), self.network.forward_error(v)
+        return self.holding(v, strict) is not None
+
+    def holding(self, v: Vector, strict: bool = False) -> Clause | None:
+        """A clause that holds at v, for the network as a function of real numbers.
+
+        Float64 decides where its rounding error allows; a tie up to rounding is settled in rational arithmetic.
+
+        Args:
+            v: A point.
+            strict: Whether a tie does not count.
+
+        Returns:
+            Of the clauses that hold, the one with the greatest slack in float64; None when v is safe.
+        """
         exact: list[Fraction] | None = None
-        for clause in self.clauses:
-            size = np.abs(clause.C)
-            noise = size @ error * 1.01 + gamma(len(f) + 4) * (size @ np.abs(f) + np.abs(clause.d))
-            margins = clause.margins(f)
+        with np.errstate(over="ignore", invalid="ignore"):
+            f, error = self.network(v), self.network.forward_error(v)
+            judged = [(clause, clause.margins(f), clause.rounding(f, error)) for clause in self.clauses]
+        for clause, margins, noise in sorted(judged, key=lambda one: float(one[1].max())):
             if bool((margins > noise).any()):
                 continue
             if bool((margins < -noise).all()):
-                return True
+                return clause
             if exact is None:
                 exact = self.network.exact(v)
-            excess = [
-                sum((Fraction(float(c)) * e for c, e in zip(row, exact, strict=True)), -Fraction(float(d)))
-                for row, d in zip(clause.C, clause.d, strict=True)
-            ]
-            if max(excess) < 0 or (max(excess) == 0 and not strict):
-                return True
-        return False
+            worst = max(clause.exact_margins(exact))
+            if worst < 0 or (worst == 0 and not strict):
+                return clause
+        return None
 
     def distance(self, v: Vector) -> float:
-        """||v - x||.
+        """||v - x||, rounded up.
 
         Args:
             v: A point.
 
         Returns:
-            Its distance from x in the problem's norm, in float64.
+            The distance, which is at most the radius only for points within the radius.
         """
-        return self.norm.value(v - self.x)
+        return self.norm.distance_up(self.x, v)
 
     def into_domain(self, v: Vector) -> Vector:
         """v clipped to the domain.
@@ -227,7 +265,7 @@ def robustness(
     """
     point = network.point(x)
     box = check_domain(network, point, domain)
-    y = int(network(point).argmax()) if label is None else check_label(network, label)
+    y = network.classify(point) if label is None else check_label(network, label)
     clauses = []
     for j in range(network.classes):
         if j != y:

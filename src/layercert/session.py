@@ -62,8 +62,9 @@ class Progress:
             self.unsettled = step
             return
         distance = self.problem.distance(v)
-        if distance < self.upper and self.problem.is_unsafe(v):
-            self.witness, self.clause, self.upper = v, self.problem.nearest_clause(v), distance
+        holds = self.problem.holding(v) if distance < self.upper else None
+        if holds is not None:
+            self.witness, self.clause, self.upper = v, holds, distance
 
 
 class Session:
@@ -179,16 +180,17 @@ def _settle_on_its_piece(progress: Progress) -> None:
 def _answer_at_sight(progress: Progress) -> str:
     """Cases that need no search: x itself is unsafe, or the output does not depend on the input."""
     problem = progress.problem
-    if problem.is_unsafe(problem.x):
+    clause = problem.holding(problem.x)
+    if clause is not None:
         progress.lower = progress.upper = 0.0
-        progress.witness, progress.clause = problem.x.copy(), problem.nearest_clause(problem.x)
+        progress.witness, progress.clause = problem.x.copy(), clause
         if problem.label is None:
             return "the input itself is unsafe"
-        f = problem.network(problem.x)
-        best = int(f.argmax())
-        if f[best] > f[problem.label]:
-            return f"the input is already classified as {best}, not as {problem.label}"
-        return f"the input lies on the decision boundary: a tie of {problem.label} and {progress.clause.target}"
+        if not problem.is_unsafe(problem.x, strict=True):
+            return f"the input lies on the decision boundary: a tie of {problem.label} and {clause.target}"
+        own = problem.network.classify(problem.x)
+        progress.clause = next(c for c in problem.clauses if c.target == own)
+        return f"the input is already classified as {own}, not as {problem.label}"
     if not problem.depends_on_input():
         progress.lower = math.inf
         return "the output does not depend on the input"

@@ -22,6 +22,10 @@ def certified(problem: Problem, **options: Any) -> lc.Result:
 def answer_is_certified(problem: Problem, **options: Any) -> None:
     """The certificate holds, and proves no more than what is true and no less than what was answered."""
     r = certified(problem, **options)
+    if r.certificate is None and problem.margin(problem.x) < 1e-14:
+        # the class is known in rationals only: float64 has no proof of that, and the answer says so
+        assert "no certificate: " in r.note and "rounding is as large as the margin" in r.note
+        return
     assert r.certificate is not None, r
     report = check(problem.network, r.certificate)
     assert report.ok, report

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layercert.arrays import Matrix, Vector, gamma
+from layercert.arrays import Matrix, Vector
 from layercert.network import Network
 from layercert.problem import Clause, Problem
 
@@ -173,9 +173,7 @@ def _margin(network: Network, clause: Clause, v: Vector) -> float:
 
 def _needed(network: Network, clause: Clause, v: Vector) -> Vector:
     """By how much each row must be below zero to be so whatever the rounding."""
-    f = network(v)
-    size = np.abs(clause.C)
-    return size @ network.forward_error(v) * 1.01 + gamma(len(f) + 4) * (size @ np.abs(f) + np.abs(clause.d))
+    return clause.rounding(network(v), network.forward_error(v))
 
 
 def _strict(network: Network, clause: Clause, v: Vector) -> bool:

@@ -52,6 +52,9 @@ def harden(problem: Problem, v: Vector) -> tuple[Vector, Holds]:
     if holds.runtime is None or (holds.runtime_agrees and holds.exact == "misclassified"):
         return v, holds
     distance = problem.distance(v)
+    farthest = distance * (1.0 + STRETCH)
+    if distance <= problem.radius:  # an answer to "within the radius?" stays one
+        farthest = min(farthest, problem.radius)
     network, norm = problem.network, problem.norm
     clause = problem.nearest_clause(v)
     F, _ = network.linear_piece(network.pattern(v))
@@ -61,7 +64,7 @@ def harden(problem: Problem, v: Vector) -> tuple[Vector, Holds]:
     for push in (0.0, 1e-8, 1e-7, 3e-7, 5e-7, 0.9 * STRETCH):
         for direction in (inwards, outwards):
             u = problem.into_domain((v + push * distance * direction).astype(np.float32).astype(np.float64))
-            if problem.distance(u) > distance * (1.0 + STRETCH) or not problem.is_unsafe(u, strict=True):
+            if problem.distance(u) > farthest or not problem.is_unsafe(u, strict=True):
                 continue
             better = examine(problem, u)
             if better.runtime_agrees:

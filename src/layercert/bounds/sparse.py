@@ -191,7 +191,7 @@ def _interval(W: LinearMap, b: Vector, lo: Vector, hi: Vector) -> tuple[Vector, 
     radius = np.maximum(hi - middle, middle - lo) * (1.0 + 4 * EPS)
     size = abs(W)
     centre, spread = np.asarray(W @ middle + b), np.asarray(size @ radius)
-    error = gamma(2 * terms(W) + 16) * np.asarray(size @ (np.abs(middle) + radius) + np.abs(b))
+    error = gamma(2 * terms(W) + 16) * np.asarray(size @ (np.abs(middle) + radius) + np.abs(b)) + TINY
     return centre - spread - error, centre + spread + error
 
 

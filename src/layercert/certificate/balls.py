@@ -37,6 +37,9 @@ class BallArithmetic:
         self.flint: Any = flint
         self.setting = setting
         self.guide = FloatArithmetic(setting)
+        self.q = flint.arb(1)  # the dual exponent as a ball: p/(p - 1) is no float64; of no use for p = 1 and inf
+        if 1.0 < setting.p < math.inf:
+            self.q = flint.arb(setting.p) / (flint.arb(setting.p) - 1)
         network = setting.network
         self.W = [self._matrix(W) for W in network.weights]
         self.b = [self._matrix(b[:, None]) for b in network.biases]
@@ -152,7 +155,6 @@ class BallArithmetic:
         down, up = setting.room
         keep = np.abs(g) if setting.domain is None else unfilled(setting, g, lowest_point(setting, g))
         total, powers, top = arb(0), arb(0), arb(0)
-        q = setting.q
         for j in range(n):
             size = abs(G[i, j])
             part = arb(float(keep[0, j])) if setting.domain is not None else size
@@ -161,21 +163,21 @@ class BallArithmetic:
             room = max(down[j], up[j]) if either_way else (down[j] if g[0, j] > 0 else up[j])
             if setting.domain is not None and not over <= 0:
                 total += abs(over) * float(room)
-            if q == 1.0:
+            if math.isinf(setting.p):
                 powers += part
-            elif math.isinf(q):
+            elif setting.p == 1.0:
                 top = top.max(part)
             elif part > 0:
-                powers += part ** arb(q)
+                powers += part**self.q
             elif not part.is_zero():
-                powers += part.abs_upper() ** arb(q)
-        if q == 1.0:
+                powers += part.abs_upper() ** self.q
+        if math.isinf(setting.p):
             length = powers
-        elif math.isinf(q):
+        elif setting.p == 1.0:
             length = top
         else:
             powers = powers.abs_upper()  # of wide balls the sum may not be above zero for certain
-            length = powers ** (1 / arb(q)) if powers > 0 else arb(0)
+            length = powers ** (1 / self.q) if powers > 0 else arb(0)
         return total + length * setting.r
 
     def _lowest(self, G: Any, c: list[Any], g: Any, s: Any) -> tuple[Vector, Vector]:

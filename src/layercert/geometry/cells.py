@@ -221,7 +221,7 @@ class Cell:
         growth = size @ f.growth
         grown = gamma(4 * len(f.z)) / self.cells.share * growth  # no row of G is longer than its growth / share
         return Polyhedron(
-            clause.C @ f.G, clause.d - clause.C @ f.z, size @ f.slack * extra + own, growth * extra + grown
+            clause.C @ f.G, clause.d - clause.C @ f.z, size @ f.slack * extra + own + TINY, growth * extra + grown
         )
 
     def flip(self, layer: int, neuron: int) -> Cell:

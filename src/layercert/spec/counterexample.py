@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from layercert.arrays import EPS, Vector, gamma
+from layercert.arrays import EPS, SMALLEST, Vector, gamma
 from layercert.network import Network
 from layercert.problem import Clause, Problem
 from layercert.spec.cases import Case, Interval, Row
@@ -111,10 +111,8 @@ def holds_exactly(case: Case, network: Network, w: list[Fraction]) -> bool:
     if not case.allows(w):
         return False
     x = np.array([float(q) for q in w])
-    inherited = np.abs(x) * EPS + 5e-324  # w is no float64 everywhere
-    for W in network.maps:
-        inherited = (np.abs(W) @ inherited) * (1.0 + gamma(W.shape[1] + 4))
-    f, error = network(x), network.forward_error(x) + inherited
+    with np.errstate(over="ignore", invalid="ignore"):
+        f, error = network(x), network.forward_error(x, np.abs(x) * EPS + SMALLEST)  # w is no float64 everywhere
     open_regions = []
     for region in case.regions:
         verdicts = [_row_holds(row, f, error) for row in region]
@@ -135,9 +133,12 @@ def _row_holds(row: Row, f: Vector, error: Vector) -> bool | None:
         c, d = np.array([float(c) for _, c in row.coefficients]), float(row.bound)
     except OverflowError:  # products of constants can be larger than any float64: rationals decide
         return None
-    noise = np.abs(c) @ error[index] * 1.01 + gamma(len(c) + 8) * (np.abs(c) @ np.abs(f[index]) + abs(d)) + 5e-324
-    margin = float(c @ f[index] - d)
-    return None if abs(margin) <= noise else margin < 0
+    size, operations = np.abs(c) + SMALLEST, len(c) + 8  # the coefficients are rounded, perhaps to zero
+    with np.errstate(over="ignore", invalid="ignore"):
+        noise = size @ error[index] * 1.01 + gamma(operations) * (size @ np.abs(f[index]) + abs(d))
+        noise += SMALLEST * (float(np.abs(f[index]).sum()) + 4.0 * operations)
+        margin = float(c @ f[index] - d)
+    return None if not abs(margin) > noise else margin < 0  # a NaN decides nothing
 
 
 def _run(case: Case, network: Network, w: list[Fraction], grid: Grid) -> Counterexample:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
+
 from layercert.arrays import Vector
 from layercert.certificate.checker import Report, check
 from layercert.certificate.claim import Certificate
@@ -41,8 +43,10 @@ def check_spec(network: Network, spec: Spec, proofs: Sequence[Certificate], exac
     for proof in proofs:
         if proof.witness is None or proof.network != network.sha256:
             continue
-        if any(holds_exactly(case, network, _point(case, proof.witness)) for case in spec.cases):
-            return Report(True, 0.0, proof.upper, 0, f"Proved, sat: the witness is a counterexample to {name}.")
+        case = next((c for c in spec.cases if holds_exactly(c, network, _point(c, proof.witness))), None)
+        if case is not None:
+            upper = problem_of(case, network).distance(proof.witness)  # of its box's centre, whatever the file says
+            return Report(True, 0.0, upper, 0, f"Proved, sat: the witness is a counterexample to {name}.")
     leaves = 0
     for number, case in enumerate(spec.cases, start=1):
         problem = problem_of(case, network)
@@ -77,7 +81,7 @@ def _about(proof: Certificate, problem: Problem) -> bool:
     """Does the certificate claim that nothing in the problem's box is in any of its regions?"""
     if proof.witness is not None or proof.domain is None or problem.domain is None or not math.isinf(proof.p):
         return False
-    same_box = all((a.shape == b.shape and (a == b).all()) for a, b in zip(proof.domain, problem.domain, strict=True))
-    covers = same_box and bool((proof.x == problem.x).all()) and proof.radius >= problem.reach
+    same_box = all(np.array_equal(a, b) for a, b in zip(proof.domain, problem.domain, strict=True))
+    covers = same_box and np.array_equal(proof.x, problem.x) and proof.radius >= problem.reach
     claimed = {(C.tobytes(), d.tobytes()) for C, d, _ in proof.clauses}
     return covers and all((c.C.tobytes(), c.d.tobytes()) in claimed for c in problem.clauses)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
 
+from layercert.rationals import float_above, float_below
 
-def float_below(q: Fraction) -> float:
-    """The largest float64 <= q."""
-    f = float(q)
-    return f if f <= q else math.nextafter(f, -math.inf)
-
-
-def float_above(q: Fraction) -> float:
-    """The least float64 >= q."""
-    return -float_below(-q)
+__all__ = ["decimal_text", "float32_above", "float32_below", "float_above", "float_below"]
 
 
 def float32_below(q: Fraction, strict: bool = False) -> float:

@@ -57,7 +57,7 @@ class Leaves:
             start += width
         size = np.abs(clause.C)
         noise = gamma(4 * len(z))
-        slack = size @ self._slack[-1] * (1 + noise) + noise * (size @ np.abs(z) + np.abs(clause.d))
+        slack = size @ self._slack[-1] * (1 + noise) + noise * (size @ np.abs(z) + np.abs(clause.d)) + TINY
         growth = size @ self._growth[-1] * (1 + noise) + noise * (size @ problem.norm.dual(G))
         parts.append(Polyhedron(clause.C @ G, clause.d - clause.C @ z, slack, growth))
         whole = Polyhedron.stack(parts)

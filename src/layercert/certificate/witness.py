@@ -1,0 +1,104 @@
+"""What a certificate's witness proves: that a point is unsafe, and how far from x it is at most.
+
+Both are decided in rational numbers where floats leave a doubt. The distance is found the other way round from the
+search's: a float64 is guessed, and proved to be no less than the true length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+
+from layercert.arrays import Vector
+from layercert.certificate.rejected import Rejected
+from layercert.problem import Problem
+
+#: The claimed distance may differ by this much (relative) from what is proved; more is taken for another claim.
+SAME = 1e-9
+#: Powers of whole p up to this one are compared exactly, those of any other p with so many decimal digits.
+MOST_POWER, DIGITS = 64, 40
+
+
+def prove_witness(problem: Problem, witness: Vector, claimed: float, exact: bool) -> float:
+    """The witness is an unsafe point of the domain: its distance from x, rounded up. Rejected otherwise.
+
+    exact: settle even what floats are sure of in rational numbers.
+    """
+    if witness.shape != problem.x.shape or not np.isfinite(witness).all():
+        raise Rejected("the witness does not fit the input")
+    if problem.domain is not None and not ((problem.domain[0] <= witness) & (witness <= problem.domain[1])).all():
+        raise Rejected("the witness is outside the domain")
+    if not unsafe(problem, witness, exact):
+        raise Rejected("the witness is not unsafe")
+    distance = distance_up(problem.x, witness, problem.norm.p)
+    if not claimed >= distance * (1.0 - SAME):
+        raise Rejected(f"the witness is farther than the claimed {claimed}: it lies at distance {distance}")
+    if not claimed <= distance * (1.0 + SAME) + 1e-12:
+        raise Rejected(f"the witness is nearer than the claimed {claimed}: it lies at distance {distance}")
+    return distance
+
+
+def unsafe(problem: Problem, v: Vector, exact: bool) -> bool:
+    """Does some clause hold at v, for the network as a function of real numbers?"""
+    if not exact:
+        return problem.is_unsafe(v)
+    f = problem.network.exact(v)
+    return any(max(clause.exact_margins(f)) <= 0 for clause in problem.clauses)
+
+
+def distance_up(x: Vector, v: Vector, p: float) -> float:
+    """The least float64 that is proved to be no less than ||v - x||_p (inf beyond all of them)."""
+    moved = [abs(Fraction(b) - Fraction(a)) for a, b in zip(x.tolist(), v.tolist(), strict=True) if a != b]
+    if not moved:
+        return 0.0
+    at_most = _comparison(moved, p)
+    length = _guess(moved, p)
+    while not at_most(length):
+        length = math.nextafter(length, math.inf)
+    while at_most(below := math.nextafter(length, 0.0)):
+        length = below
+    return length
+
+
+def _guess(moved: list[Fraction], p: float) -> float:
+    """The l_p length up to a few roundings."""
+    top = max(moved)
+    shares = [float(m / top) for m in moved]
+    root = 1.0 if math.isinf(p) else math.fsum(share**p for share in shares) ** (1.0 / p)
+    try:
+        return float(top) * root
+    except OverflowError:
+        return math.inf
+
+
+def _comparison(moved: list[Fraction], p: float) -> Callable[[float], bool]:
+    """Is the l_p length of a vector of positive numbers proved to be at most a given one?"""
+    top = max(moved)
+    if math.isinf(p) or len(moved) == 1:
+        return lambda length: length >= top
+    if p == 1.0:
+        total = sum(moved)
+        return lambda length: length >= total
+    if p.is_integer() and p <= MOST_POWER:
+        power = int(p)
+        powers = sum(m**power for m in moved)
+        return lambda length: math.isinf(length) or Fraction(length) ** power >= powers
+    return lambda length: (
+        math.isinf(length) or (length >= top and _powers([m / Fraction(length) for m in moved], p) <= 1)
+    )
+
+
+def _powers(shares: list[Fraction], p: float) -> Decimal:
+    """The sum of share^p for shares in (0, 1], rounded up."""
+    with localcontext(Context(prec=DIGITS, rounding=ROUND_CEILING)):
+        total, last = Decimal(0), Decimal(10) ** (1 - DIGITS)
+        for share in shares:
+            up = Decimal(share.numerator) / Decimal(share.denominator)
+            # ln and exp are rounded to the nearest: one unit of the last digit covers them
+            exponent = min(Decimal(p) * (up.ln() * (1 - last) + last), Decimal(0))
+            total += Decimal(1) if share == 1 else max(exponent, Decimal(-1000)).exp() * (1 + last)
+        return total

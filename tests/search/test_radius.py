@@ -1,0 +1,56 @@
+"""Inside the radius or not: decided exactly, by every method, for points that float64 takes for points of the ball."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import layercert as lc
+from layercert.attack.strict import harden
+from layercert.network import Network
+from layercert.problem import robustness
+
+# f_0 - f_1 = v + 1e-20: the nearest tie of x = 0.1 is -1e-20, at 0.1 + 1e-20, and 0.1 - (-1e-20) is 0.1 in float64
+JUST_OUTSIDE = Network.from_arrays([[[1.0], [0.0]]], [[1e-20, 0.0]])
+
+
+@pytest.mark.parametrize("method", ["adaptive", "geocert", "layercert-both", "input-split", "mip", "large"])
+def test_a_point_just_outside_the_radius_does_not_count(method: str) -> None:
+    r = lc.verify(JUST_OUTSIDE, [0.1], radius=0.1, label=0, method=method)
+    assert r.status != "not_robust"
+    assert r.witness is None or r.upper > 0.1
+
+
+def test_the_upper_bound_is_never_below_the_witness() -> None:
+    r = lc.measure(JUST_OUTSIDE, [0.1], label=0)
+    assert r.status == "exact" and r.witness is not None
+    assert Fraction(r.upper) >= abs(Fraction(float(r.witness[0])) - Fraction(0.1)) >= Fraction(0.1) + Fraction(1e-20)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf", 1.5])
+def test_a_radius_at_the_witness_itself_holds_it(norm: str | float) -> None:
+    rng = np.random.default_rng(1)
+    net = Network.from_arrays([rng.normal(size=(6, 3)), rng.normal(size=(3, 6))], [rng.normal(size=6), np.zeros(3)])
+    x = rng.normal(size=3)
+    r = lc.measure(net, x, norm)
+    assert r.witness is not None
+    problem = robustness(net, x, norm, radius=r.upper)
+    assert problem.distance(r.witness) == r.upper <= problem.radius
+
+
+def test_a_hardened_witness_stays_within_the_radius() -> None:
+    """The runtime wants a point beyond the radius: it does not get one."""
+
+    def stubborn(v: np.ndarray) -> np.ndarray:
+        return np.array([0.0, 1.0]) if v[0] >= 0.5 + 1e-7 else np.array([1.0, 0.0])
+
+    plain = Network.from_arrays([[[-1.0], [1.0]]], [[1.0, 0.0]])  # a tie at 0.5
+    net = Network(plain.weights, plain.biases, "stubborn", stubborn)
+    v = np.array([0.5])
+    at_the_edge = robustness(net, [0.0], radius=0.5, label=0)
+    moved, holds = harden(at_the_edge, v)
+    assert at_the_edge.distance(moved) <= 0.5 and holds.runtime_agrees is False
+    moved, holds = harden(robustness(net, [0.0], label=0), v)
+    assert moved[0] > 0.5 and holds.runtime_agrees
