@@ -94,11 +94,6 @@ class TestChecks:
         with pytest.raises(InputError, match="the input has nan at position 0"):
             robustness(LINE, [math.nan])
 
-    def test_one_output_has_no_other_class(self) -> None:
-        net = Network.from_arrays([[[1.0]]], [[0.0]])
-        with pytest.raises(InputError, match=r"a classifier needs two outputs or more to have another class, .* has 1"):
-            robustness(net, [0.0])
-
     def test_norm(self) -> None:
         with pytest.raises(LayerCertError, match=r"l_p is a norm only for p >= 1, got p = 0\.5"):
             robustness(LINE, [0.2], norm=0.5)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from scipy.sparse import issparse
 from layercert import linear_maps
 from layercert.arrays import EPS, SMALLEST, LinearMap, Matrix, Signs, Sparse, Vector, gamma
 from layercert.errors import InputError, ModelError, OptionError
+from layercert.heads import TwoScores, after_sigmoid, is_sigmoid, score_of, two_rows
 from layercert.linear_maps import dense, dense_bytes, frozen, frozen_sparse, terms
 from layercert.rationals import forward
 from layercert.shapes import flattened, image_shape
@@ -33,7 +34,7 @@ from layercert.system.files import whole_file
 DENSE_BYTES = 2**28
 #: The parts of a sparse matrix, and the facts about a model, that stand in a file beside the plain arrays.
 SPARSE_PARTS = ("data", "indices", "indptr", "shape")
-FACTS = ("input_shape", "input_range", "dropped")
+FACTS = ("input_shape", "input_range", "dropped", "threshold")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,7 @@ class Network:
         dropped: An order-preserving operation the reader left out at the end, by name: outputs are then logits.
         input_shape: The shape of one input in the model's file, () where the source has none.
         input_range: What the model itself clips its input to; the layers do so too.
+        threshold: With a single output: above it the class is 1, else 0.
     """
 
     maps: tuple[LinearMap, ...]
@@ -57,6 +59,7 @@ class Network:
     dropped: str = ""
     input_shape: tuple[int, ...] = ()
     input_range: tuple[float, float] | None = None
+    threshold: float = 0.0
 
     @staticmethod
     def from_arrays(
@@ -342,7 +345,7 @@ class Network:
         """The network as named arrays: W0, b0, W1, .., a sparse W1 as W1_data, W1_indices, W1_indptr, W1_shape.
 
         Returns:
-            These arrays, and what else is known of the model: input_shape, input_range, dropped. Its runtime is not.
+            These arrays, and what else is known of the model, but for its runtime.
         """
         arrays: dict[str, NDArray[Any]] = {}
         for i, (W, b) in enumerate(zip(self.maps, self.biases, strict=True)):
@@ -378,8 +381,32 @@ class Network:
                 f"is {str(target.resolve().parent)!r} a folder that you may write to?"
             ) from None
 
+    @cached_property
+    def classifier(self) -> Network:
+        """The network itself, or for a single output f the one of two classes with the outputs (threshold, f)."""
+        if self.classes > 1:
+            return self
+        W, b = two_rows(self.maps[-1], self.biases[-1], self.threshold)
+        limit = after_sigmoid(self.threshold) if is_sigmoid(self.dropped) else self.threshold
+        runtime = None if self.runtime is None else TwoScores(self.runtime, limit)
+        return replace(self, maps=(*self.maps[:-1], W), biases=(*self.biases[:-1], b), runtime=runtime, threshold=0.0)
+
+    def with_threshold(self, threshold: float) -> Network:
+        """The same network of a single output with another threshold between its two classes.
+
+        Args:
+            threshold: In the unit of the model's own output: a probability where it ends in a Sigmoid, else a score.
+
+        Returns:
+            The network; its class is 1 where the model's output is above the threshold, else 0.
+
+        Raises:
+            OptionError: The network has several outputs, or the threshold is out of range.
+        """
+        return replace(self, threshold=score_of(threshold, self.dropped, self.classes))
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "weights"}  # can be made again
+        return {name: value for name, value in vars(self).items() if name not in ("weights", "classifier")}
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in (self.inputs, *self.widths, self.classes))

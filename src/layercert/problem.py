@@ -249,7 +249,7 @@ def robustness(
     """The robustness problem of the paper (eq. 1), every argument checked at the door.
 
     Args:
-        network: The classifier, with two outputs or more.
+        network: The classifier; with a single output its classes are 0 and 1, divided by its threshold.
         x: One input: an array of any shape with as many numbers as the network has inputs.
         norm: "l1", "l2", "linf" or any number p >= 1.
         label: The class whose robustness is asked for; by default the class that the network gives x.
@@ -260,9 +260,10 @@ def robustness(
         The problem, with one clause per other class.
 
     Raises:
-        InputError: x, the label or the domain does not fit the network, or it has a single output.
+        InputError: x, the label or the domain does not fit the network.
         OptionError: An unknown norm or a radius out of range.
     """
+    network = network.classifier
     point = network.point(x)
     box = check_domain(network, point, domain)
     y = network.classify(point) if label is None else check_label(network, label)
@@ -272,11 +273,6 @@ def robustness(
             row = np.zeros((1, network.classes))
             row[0, y], row[0, j] = 1.0, -1.0
             clauses.append(Clause(row, np.zeros(1), target=j))
-    if not clauses:
-        raise InputError(
-            f"a classifier needs two outputs or more to have another class, this network has {network.classes}; "
-            "give a network with one logit per class"
-        )
     return Problem(network, point, tuple(clauses), Norm.of(norm), check_radius(radius), box, y)
 
 

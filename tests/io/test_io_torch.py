@@ -150,8 +150,8 @@ def not_finite(nn: Any) -> Any:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda nn: nn.Sequential(nn.Linear(4, 6), nn.Sequential(nn.Sigmoid()), nn.Linear(6, 3)),
-         r"Sigmoid '1\.0' is not supported; supported modules: Sequential, Linear, ReLU, Conv1d, .*LogSoftmax, and "
+        (lambda nn: nn.Sequential(nn.Linear(4, 6), nn.Sequential(nn.Tanh()), nn.Linear(6, 3)),
+         r"Tanh '1\.0' is not supported; supported modules: Sequential, Linear, ReLU, Conv1d, .*LogSoftmax, and "
          r"your own whose forward uses these; .* continuous and piecewise linear"),
         (lambda nn: nn.ModuleList([nn.Linear(4, 3)]), "^ModuleList is not supported"),
         (lambda nn: nn.LazyLinear(3), "LazyLinear has no weights yet; run the module once on an input"),
@@ -163,7 +163,7 @@ def not_finite(nn: Any) -> Any:
         (lambda nn: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(5, 3)),
          r"Linear '2' expects 5 inputs, what comes before it has shape \(1, 6\)"),
         (lambda nn: nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=-1), nn.ReLU()),
-         "ReLU '2' follows Softmax '1'; a Softmax is taken only at the end"),
+         "ReLU '2' follows Softmax '1', which is taken only at the end"),
         (lambda nn: nn.Sequential(nn.LogSoftmax(dim=-1), nn.Linear(4, 3)), "Linear '1' follows LogSoftmax '0'"),
         (lambda nn: nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=0)), "Softmax '1' along axis 0 of shape"),
         (lambda nn: nn.Sequential(nn.Flatten(2), nn.Linear(4, 3)), r"Flatten '0' flattens axes 2\.\.-1 of shape"),
@@ -400,7 +400,7 @@ def test_what_is_changed_in_place_must_not_be_used_again(torch: ModuleType) -> N
         (lambda self, x: (self.a(x), x), "the output of Own is tuple, not one tensor that depends on the input"),
         (
             lambda self, x: self.t.cat([x, self.a(x).softmax(-1)], -1),
-            r"cat \(node 'cat'\) follows softmax \(node 'softmax'\); a Softmax is taken only at the end",
+            r"cat \(node 'cat'\) follows softmax \(node 'softmax'\), which is taken only at the end",
         ),
         (lambda self, x: self.a(x).softmax(-1) + x, r"add \(node 'add'\) follows softmax"),
         (

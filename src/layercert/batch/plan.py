@@ -76,6 +76,9 @@ class Model:
     name: str
     network: Network
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", self.network.classifier)  # a run is about classes, its threshold included
+
 
 @dataclass(frozen=True)
 class Job:

@@ -97,6 +97,8 @@ def check(network: Network, certificate: Certificate, exact: bool = False) -> Re
         MissingPackageError: exact=True needs python-flint, which is not installed.
         ModelError: The network's layers are too large to be made dense.
     """
+    if certificate.label is not None:  # about classes, not about outputs
+        network = network.classifier
     try:
         problem = _claim(network, certificate)
         setting = Setting(network, certificate.x, certificate.p, certificate.radius, certificate.domain)

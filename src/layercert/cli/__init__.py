@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from layercert import __version__
-from layercert.cli.options import add_batch, add_explore, add_report
+from layercert.cli.options import add_batch, add_explore, add_report, add_threshold
 from layercert.cli.reproduce import add_reproduce
 from layercert.errors import LayerCertError, OptionError
 
@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument(
         "--spec", metavar="SPEC", help="does the certificate (with its files -2, -3, ..) prove this property's answer?"
     )
+    add_threshold(check)
     check.add_argument("--exact", action="store_true", help="in ball arithmetic (slow; needs the extra 'exact')")
     check.set_defaults(run=_run_check)
 
@@ -88,6 +89,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index", help="which inputs of the file: 7, 0:10, 3,5,8 (default: all)")
     parser.add_argument("--norm", help="l1, l2, linf or a number p >= 1 (default linf)")
     parser.add_argument("--label", type=int, help="the true class (default: y of the file, else the network's own)")
+    add_threshold(parser)
     parser.add_argument(
         "--domain", nargs=2, type=float, metavar=("LOW", "HIGH"), help="allowed range of every input, e.g. 0 1"
     )

@@ -15,7 +15,7 @@ NOT_PROVED = 1
 
 
 def run_check(args: argparse.Namespace) -> int:
-    network = load(shipped.path(args.model))
+    network = load(shipped.path(args.model), args.threshold)
     if args.spec is not None:
         from layercert.cli.files import all_parts
         from layercert.spec.proofs import check_spec

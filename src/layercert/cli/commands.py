@@ -36,7 +36,7 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
     # everything that can be wrong with the request is found before the first search starts
     Norm.of(args.norm)
     method_named(args.method)
-    network = load(shipped.path(args.model))
+    network = load(shipped.path(args.model), args.threshold)
     if network.input_range is not None and args.domain is None and not args.quiet:
         low, high = network.input_range
         print(

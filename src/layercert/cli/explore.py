@@ -44,7 +44,7 @@ def _subject(args: argparse.Namespace) -> tuple[Network, Vector, Marks]:
     if args.model == "appendix-a":
         network, x = appendix_a()
         return network, x if args.at is None else _numbers(args.at, 2), []
-    network = load(shipped.path(args.model))
+    network = load(shipped.path(args.model), args.threshold).classifier
     if args.data is None:
         if network.inputs != 2 or args.at is None:
             raise OptionError(

@@ -8,6 +8,12 @@ from typing import TypeAlias
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
+def add_threshold(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--threshold", type=float, help="of a model with one output: class 1 above it (default 0, 0.5 after a Sigmoid)"
+    )
+
+
 def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p = commands.add_parser("batch", help="many inputs x norms x methods x models, into a run that can be resumed")
     p.add_argument("model", nargs="+", help=".onnx or .npz networks, or names of shipped ones")
@@ -22,6 +28,7 @@ def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument("--classes", help="keep these classes and number them 0, 1, ..: e.g. 1,7 for a 1-vs-7 network")
     p.add_argument("--norm", action="append", help="l1, l2, linf or a number p >= 1; repeatable (default linf)")
     p.add_argument("--method", action="append", help="search method; repeatable (default: the best one)")
+    add_threshold(p)
     p.add_argument("--radius", type=float, help="look no farther than this")
     p.add_argument("--domain", nargs=2, type=float, metavar=("LOW", "HIGH"), help="allowed range of every input")
     p.add_argument("--time-limit", type=float, metavar="SECONDS", help="for each job (default: none)")
@@ -64,6 +71,7 @@ def add_explore(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument("--method", action="append", help="search method; two are shown side by side (default: the paper's)")
     p.add_argument("--norm", default="l2", help="l1, l2, linf or a number p >= 1 (default l2)")
     p.add_argument("--label", type=int, help="the true class (default: the network's own)")
+    add_threshold(p)
     p.add_argument("--radius", type=float, help="look no farther than this")
     p.add_argument("--steps", type=int, default=60, help="frames of an animation at most (default 60)")
     p.add_argument("--out", default="search.png", metavar="FILE", help=".png, .svg, .pdf, .gif or .html")

@@ -25,6 +25,7 @@ from scipy.sparse import csr_array, eye_array, vstack
 
 from layercert.arrays import Indices, Mask, Sparse, Vector
 from layercert.errors import ModelError
+from layercert.heads import is_sigmoid
 from layercert.io.tape import Tape, layers, widened
 from layercert.network import Network
 
@@ -56,7 +57,7 @@ class Affine:
     c: Vector
     #: The element type the model computes with; a cast to a wider one changes nothing.
     dtype: str = "float64"
-    #: An order-preserving operation left out on top (Softmax); only reshaping may follow it.
+    #: An order-preserving operation left out on top (Softmax, Sigmoid); only reshaping may follow it.
     dropped: str = ""
 
     @staticmethod
@@ -210,6 +211,11 @@ class Affine:
 
     def network(self, source: str) -> Network:
         """The network that computes this value; after a last ReLU comes the identity as output layer."""
+        if self.size == 1 and self.dropped and not is_sigmoid(self.dropped):
+            raise ModelError(
+                f"the output is one number out of {self.dropped}, which depends on the other classes; "
+                "let the model give the scores of all classes"
+            )
         made = layers(self.tape, self.A, self.c)
         network = Network.from_arrays([W for W, _ in made], [b for _, b in made], source)
         return replace(network, dropped=self.dropped, input_range=self.tape.clipped)

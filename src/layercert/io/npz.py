@@ -1,7 +1,8 @@
 """Networks in numpy's .npz files: W0, b0, W1, b1, ..., each W of shape (out, in). Other keys are ignored.
 
 A sparse W1 is stored as scipy's compressed rows: W1_data, W1_indices, W1_indptr, W1_shape. What is known of a model
-that was read from elsewhere may stand beside them: input_shape, input_range, dropped. `Network.save` writes such files.
+that was read from elsewhere may stand beside them: input_shape, input_range, dropped, threshold. `Network.save` writes
+such files.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def _with_facts(network: Network, arrays: Mapping[str, NDArray[Any]]) -> Network
         "input_shape": ("iu", 1, "whole numbers"),
         "input_range": ("fiu", 1, "two numbers"),
         "dropped": ("U", 0, "a name"),
+        "threshold": ("fiu", 0, "a number"),
     }
     facts: dict[str, Any] = {}
     for name, (kinds, axes, what) in wanted.items():
@@ -65,11 +67,13 @@ def _with_facts(network: Network, arrays: Mapping[str, NDArray[Any]]) -> Network
             array = arrays[name]
             if array.dtype.kind not in kinds or array.ndim != axes:
                 raise ModelError(f"{name} must be {what}, got {array.dtype} of shape {array.shape}; leave it out")
-            facts[name] = tuple(array.tolist()) if axes else str(array)
+            facts[name] = tuple(array.tolist()) if axes else array.item()
     if "input_range" in facts:
         ends = facts["input_range"] = tuple(map(float, facts["input_range"]))
         if len(ends) != 2 or not ends[0] <= ends[1]:
             raise ModelError(f"input_range must be two numbers low <= high, got {ends}; leave it out")
+    if not math.isfinite(facts.get("threshold", 0.0)):
+        raise ModelError(f"threshold must be a finite number, got {facts['threshold']}; leave it out")
     if math.prod(facts.get("input_shape", (network.inputs,))) != network.inputs:
         raise ModelError(
             f"input_shape is {facts['input_shape']}, which does not fit {network.inputs} inputs; leave it out"

@@ -16,6 +16,7 @@ import numpy as np
 
 from layercert.arrays import Vector
 from layercert.errors import ModelError
+from layercert.heads import after_sigmoid, is_sigmoid
 from layercert.network import Network
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,9 @@ def confirm(network: Network, name: str) -> None:
             continue
         mine = network(v)
         candidates = [mine]
-        if network.dropped:  # a Softmax or its logarithm
+        if is_sigmoid(network.dropped):
+            candidates = [np.array([after_sigmoid(score) for score in mine])]
+        elif network.dropped:  # a Softmax or its logarithm
             shifted = mine - mine.max()
             candidates = [np.exp(shifted) / np.exp(shifted).sum(), shifted - np.log(np.exp(shifted).sum())]
         room = 0.05 * (1.0 + np.abs(given).max())

@@ -63,7 +63,20 @@ def _softmax(node: Node) -> Value:
     normalised: Shape = x.shape[axis:] if node.opset < 13 else (x.shape[axis],)
     if math.prod(normalised) != x.size:
         raise node.refuse(f"along axis {axis} of shape {x.shape} does not run over all classes of one input")
-    return replace(x, dropped=node.title or f"{node.op} (node {node.name!r})")
+    return replace(x, dropped=_left_out(node))
+
+
+def _sigmoid(node: Node) -> Value:
+    x = node.value(0)
+    if not isinstance(x, Affine):
+        raise node.refuse("is taken of a constant; it is supported at the end of a network only")
+    return replace(x, dropped=_left_out(node))
+
+
+def _left_out(node: Node) -> str:
+    """The operation as errors call it; the operation's own name comes first, whatever a module calls itself."""
+    title = node.title or f"{node.op} (node {node.name!r})"
+    return title if title.lower().replace("_", "").startswith(node.op.lower()) else f"{node.op}: {title}"
 
 
 def _cast(node: Node) -> Value:
@@ -136,6 +149,7 @@ OPS: dict[str, Handler] = {
     "ReduceSum": total(average=False),
     "Relu": relu,
     "Shape": _shape,
+    "Sigmoid": _sigmoid,
     "Softmax": _softmax,
     "Split": split,
     "Sqrt": of_constants(np.sqrt),

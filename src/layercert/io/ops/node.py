@@ -12,7 +12,7 @@ from layercert.io.affine import Affine, Constant
 #: A constant (a numpy array: floats as float64, integers as int64) or a function of the network's input.
 Value: TypeAlias = Constant | Affine
 
-#: A Softmax may be left out in front of these: they keep the order of the classes.
+#: A Softmax or Sigmoid may be left out in front of these: they keep the order of the classes.
 AFTER_SOFTMAX = {
     *("Cast", "Dropout", "Expand", "Flatten", "Gather", "Identity", "LogSoftmax", "Reshape", "Shape", "Slice"),
     *("Softmax", "Squeeze", "Transpose", "Unsqueeze"),
@@ -41,7 +41,7 @@ class Node:
             raise self.refuse(f"lacks its input {i}, which is not optional")
         if isinstance(value, Affine) and value.dropped and self.op not in AFTER_SOFTMAX:
             raise self.refuse(
-                f"follows {value.dropped}; a Softmax is taken only at the end, where it does not change the class"
+                f"follows {value.dropped}, which is taken only at the end, where it does not change the class"
             )
         return value
 

@@ -99,6 +99,7 @@ MODULES: dict[str, Callable[..., Any]] = {
     "Identity": _nothing,
     **{name: _nothing for name in ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d")},
     **{name: _nothing for name in ("AlphaDropout", "FeatureAlphaDropout")},
+    "Sigmoid": lambda call, m, x: call.op("Sigmoid", x),
     "Softmax": lambda call, m, x: softmax("Softmax")(call, x, m.dim),
     "LogSoftmax": lambda call, m, x: softmax("LogSoftmax")(call, x, m.dim),
 }  # fmt: skip
