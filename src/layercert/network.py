@@ -315,26 +315,11 @@ class Network:
         Raises:
             InputError: It has another length or another shape, or numbers that are not finite and real.
         """
-        v = self.flattened(x, what)
+        v = flattened(x, self.inputs, self.input_shape, what)
         if not np.isfinite(v).all():
             bad = int(np.flatnonzero(~np.isfinite(v))[0])
             raise InputError(f"the {what} has {v[bad]} at position {bad}; every entry must be a finite number")
         return v
-
-    def flattened(self, x: ArrayLike, what: str = "input") -> Vector:
-        """The same, where numbers may be infinite: an end of a domain.
-
-        Args:
-            x: An array or tensor, flat or in the model's own shape, with or without its batch axis of one.
-            what: What messages call it.
-
-        Returns:
-            A copy.
-
-        Raises:
-            InputError: It has another length or another shape, or holds no real numbers.
-        """
-        return flattened(x, self.inputs, self.input_shape, what)
 
     @property
     def image_shape(self) -> tuple[int, ...]:

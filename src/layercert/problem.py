@@ -20,6 +20,7 @@ from layercert.arrays import SMALLEST, Matrix, Vector, gamma
 from layercert.errors import InputError, OptionError
 from layercert.network import Network
 from layercert.norms import Box, Norm
+from layercert.shapes import flattened
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,5 +340,5 @@ def _end_of_domain(network: Network, end: ArrayLike, name: str) -> Vector:
     """A number for all inputs, or one for each in the model's own shape or flat."""
     array = np.asarray(end, dtype=np.float64)
     if array.size == network.inputs:
-        return network.flattened(array, f"{name} end of the domain")
+        return flattened(array, network.inputs, network.input_shape, f"{name} end of the domain")
     return np.broadcast_to(array.reshape(-1), (network.inputs,)).copy()
