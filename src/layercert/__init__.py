@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from layercert.certificate.checker import check
     from layercert.certificate.claim import Certificate, load_certificate
     from layercert.errors import LayerCertError
-    from layercert.io import from_torch, load
+    from layercert.io import from_sklearn, from_torch, load
     from layercert.network import Network
     from layercert.problem import Clause, Problem, robustness
     from layercert.result import Result, Status, Verdict
@@ -42,6 +42,7 @@ __all__ = [
     "Verdict",
     "check",
     "check_spec",
+    "from_sklearn",
     "from_torch",
     "load",
     "load_certificate",
@@ -66,6 +67,7 @@ _HOME = {
     "Result": "layercert.result",
     "Status": "layercert.result",
     "Verdict": "layercert.result",
+    "from_sklearn": "layercert.io",
     "from_torch": "layercert.io",
     "load": "layercert.io",
     "Answer": "layercert.spec.verify",

@@ -31,7 +31,7 @@ from layercert.io.inputs import load_inputs
 from layercert.network import Network
 from layercert.spec.read import load_spec
 
-#: Mutations of each format; there are 23 of them.
+#: Mutations of each format; there are 24 of them.
 TIMES = 200
 
 Read = Callable[[Path], object]
@@ -149,6 +149,7 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, by
         "onnx": ("n.onnx", convolution().SerializeToString(), lc.load),
         "onnx with a second file": ("external.onnx", model, with_other("weights", weights)),
         "second file of onnx": ("weights", weights, with_other("external.onnx", model)),
+        "onnx.gz": ("n.onnx.gz", gzip.compress(convolution().SerializeToString()), lc.load),
         "inputs": ("x.npz", npz(X=X, y=Y), load_inputs),
         "compressed inputs": ("x.npz", npz(True, X=X, y=Y), load_dataset),
         "npy": ("x.npy", (folder / "array.npy").read_bytes(), load_dataset),
@@ -168,7 +169,7 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, by
 
 
 NAMES = [
-    *("certificate", "box certificate", "network", "compressed network", "sparse network", "onnx"),
+    *("certificate", "box certificate", "network", "compressed network", "sparse network", "onnx", "onnx.gz"),
     *("onnx with a second file", "second file of onnx", "inputs", "compressed inputs", "npy", "idx", "idx.gz", "csv"),
     *("labels as text", "labels as npy", "png", "jpeg", "gif", "bmp", "vnnlib 1", "vnnlib 2", "vnnlib.gz"),
 ]
@@ -345,7 +346,7 @@ def bomb(name: str, mebibytes: int) -> bytes:
 
 def test_bombs_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layercert.system.npz.SMALL", 4 << 20)
-    monkeypatch.setattr("layercert.io.datasets.SMALL", 4 << 20)
+    monkeypatch.setattr("layercert.system.gz.SMALL", 4 << 20)
     path = tmp_path / "bomb.npz"
     path.write_bytes(bomb("W0.npy", 5))
     with pytest.raises(ModelError, match="it would unpack to more than 4 MiB"):

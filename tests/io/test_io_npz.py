@@ -205,14 +205,16 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, suffix: str) -> None:
 
 def test_a_folder(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").mkdir()
-    with pytest.raises(ModelError, match=r"is a folder; give the path of a model file \(\.onnx, \.npz\)"):
+    with pytest.raises(ModelError, match=r"is a folder; give the path of a model file \(\.onnx, \.npz, \.onnx\.gz\)"):
         load(tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize("name", ["net.pt", "net", "net.onnx.gz"])
+@pytest.mark.parametrize("name", ["net.pt", "net", "net.npz.gz"])
 def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
-    with pytest.raises(ModelError, match=r"supported: \.onnx, \.npz; for a PyTorch checkpoint .* from_torch"):
+    with pytest.raises(
+        ModelError, match=r"supported: \.onnx, \.npz, \.onnx\.gz; for a PyTorch checkpoint .* from_torch"
+    ):
         load(tmp_path / name)
 
 

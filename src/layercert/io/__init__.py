@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from layercert.errors import ModelError
+from layercert.errors import ModelError, OptionError
 from layercert.io.npz import read_npz
 from layercert.io.runtime import OnnxRuntime, TorchRuntime, confirm
 from layercert.network import Network
@@ -19,11 +19,11 @@ from layercert.network import Network
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["from_torch", "load"]
+__all__ = ["from_sklearn", "from_torch", "load"]
 
 
-def load(path: str | os.PathLike[str], threshold: float | None = None) -> Network:
-    """The network in a .onnx or .npz file.
+def load(path: str | os.PathLike[str], threshold: float | None = None, output: str | None = None) -> Network:
+    """The network in a .onnx (also .onnx.gz) or .npz file.
 
     A Softmax, LogSoftmax or Sigmoid at the end of a model is left out: it keeps the order of the classes, and so every
     robustness radius, but the network's outputs are then logits, not probabilities.
@@ -32,6 +32,8 @@ def load(path: str | os.PathLike[str], threshold: float | None = None) -> Networ
         path: The file. `shipped.path("mnist17_l1_2x20")` is one that comes with the package.
         threshold: For a model with one output: above it the class is 1, else 0. In the unit of that output; by default
             0.5 after a Sigmoid, else 0.
+        output: For an ONNX model with several outputs: the name of the one with the scores. A label beside them, as
+            scikit-learn's exports have it, needs no name.
 
     Returns:
         The network with the file's weights, exactly, and for ONNX the model's runtime where onnxruntime is installed.
@@ -39,13 +41,13 @@ def load(path: str | os.PathLike[str], threshold: float | None = None) -> Networ
     Raises:
         ModelError: There is no such file, or it holds something that is not a network of affine layers and ReLUs.
         MissingPackageError: The format needs a package that is not installed.
-        OptionError: A threshold for a model with several outputs, or one out of range.
+        OptionError: A threshold for a model with several outputs, or one out of range; an output of an .npz file.
     """
-    network = _load(path)
+    network = _load(path, output)
     return network if threshold is None else network.with_threshold(threshold)
 
 
-def _load(path: str | os.PathLike[str]) -> Network:
+def _load(path: str | os.PathLike[str], output: str | None) -> Network:
     supported = ", ".join(_READERS)
     if not isinstance(path, str | os.PathLike):
         raise ModelError(
@@ -57,14 +59,15 @@ def _load(path: str | os.PathLike[str]) -> Network:
         raise ModelError(f"no file {str(file)!r}; check the path (the current folder is {str(Path.cwd())!r})")
     if file.is_dir():
         raise ModelError(f"{str(file)!r} is a folder; give the path of a model file ({supported})")
-    reader = _READERS.get(file.suffix.lower())
+    suffix = ".onnx.gz" if file.name.lower().endswith(".onnx.gz") else file.suffix.lower()
+    reader = _READERS.get(suffix)
     if reader is None:
         raise ModelError(
             f"cannot tell what {file.name!r} is from its suffix {file.suffix!r}; supported: {supported}; "
             "for a PyTorch checkpoint build the module and use from_torch(module)"
         )
     try:
-        return reader(file)
+        return reader(file, output)
     except ModelError as error:
         raise ModelError(f"{file.name}: {error}") from error.__cause__
     except MemoryError:
@@ -101,10 +104,45 @@ def from_torch(
     return network if threshold is None else network.with_threshold(threshold)
 
 
-def _read_onnx(path: Path) -> Network:
+def from_sklearn(model: Any, threshold: float | None = None) -> Network:
+    """The network of a fitted scikit-learn classifier, alone or at the end of a pipeline of affine steps.
+
+    Args:
+        model: MLPClassifier (activation relu or identity) or a linear classifier; in front of it StandardScaler,
+            MinMaxScaler, MaxAbsScaler, RobustScaler, PCA or a selection of columns. Class k is model.classes_[k].
+        threshold: For two classes: above it the class is 1, else 0. In the unit of the model's own output; by default
+            0.5 where it gives probabilities, else 0.
+
+    Returns:
+        The network, and the model as its runtime.
+
+    Raises:
+        ModelError: The model is not fitted, has a step that is not piecewise linear, or disagrees with what was read.
+        MissingPackageError: scikit-learn is not installed.
+        OptionError: A threshold for a model with several outputs, or one out of range.
+    """
+    from layercert.io.sklearn import read_sklearn
+
+    network = read_sklearn(model)
+    confirm(network, type(model).__name__)
+    return network if threshold is None else network.with_threshold(threshold)
+
+
+def _read_onnx(path: Path, output: str | None) -> Network:
     from layercert.io.onnx import read_onnx
 
-    return replace(read_onnx(path), runtime=OnnxRuntime(path.resolve()))
+    network, scores = read_onnx(path, output)
+    return replace(network, runtime=OnnxRuntime(path.resolve(), output=scores.output, last=scores.last))
 
 
-_READERS: dict[str, Callable[[Path], Network]] = {".onnx": _read_onnx, ".npz": read_npz}
+def _read_npz(path: Path, output: str | None) -> Network:
+    if output is not None:
+        raise OptionError(f"output={output!r} names an output of an ONNX model; {path.name} holds a network of layers")
+    return read_npz(path)
+
+
+_READERS: dict[str, Callable[[Path, str | None], Network]] = {
+    ".onnx": _read_onnx,
+    ".npz": _read_npz,
+    ".onnx.gz": _read_onnx,
+}

@@ -7,12 +7,10 @@ as they are. Images are flattened row by row, colour images with the channels fi
 from __future__ import annotations
 
 import csv
-import gzip
 import math
 import re
 import struct
 import warnings
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,7 +24,8 @@ from layercert.arrays import Indices, Matrix, Vector
 from layercert.errors import InputError, MissingPackageError
 from layercert.io.inputs import load_inputs, load_numpy, parse_index
 from layercert.network import Network
-from layercert.system.npz import MOST_AXES, RATIO, SMALL
+from layercert.system.gz import is_gzip, read_gzip
+from layercert.system.npz import MOST_AXES, Damaged
 
 #: Files taken from a folder of images.
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
@@ -150,16 +149,9 @@ def _idx_images(path: Path) -> Dataset:
 def read_idx(path: Path) -> NDArray[Any]:
     """The array in an idx file, which may be gzipped."""
     try:
-        with open(path, "rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            # a bomb announces as much as it likes and is not unpacked further
-            most = max(SMALL, RATIO * path.stat().st_size)
-            raw = gzip.GzipFile(fileobj=file).read(most + 1) if packed else file.read()
-    except (OSError, EOFError, zlib.error, MemoryError) as error:
+        raw = read_gzip(path) if is_gzip(path) else path.read_bytes()
+    except (OSError, MemoryError, Damaged) as error:
         raise InputError(f"'{path}' cannot be read: {error}; is the file complete?") from None
-    if packed and len(raw) > most:
-        raise InputError(f"'{path}' unpacks to more than {most >> 20} MiB; is it an idx file?")
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
         raise InputError(
             f"'{path}' is no idx file: it begins with {raw[:4].hex(' ')}, expected 00 00 08 03 or the like"

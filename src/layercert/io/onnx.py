@@ -23,22 +23,24 @@ import onnx.numpy_helper
 
 from layercert.errors import ModelError
 from layercert.io.affine import Affine, Constant
-from layercert.io.ops import FLOATS, INTEGERS, OPS, Node, Value
+from layercert.io.onnx_outputs import ML, Scores, scores
+from layercert.io.ops import FLOATS, INTEGERS, ML_OPS, OPS, Handler, Node, Value
 from layercert.network import Network
+from layercert.system.gz import is_gzip, read_gzip
 
 #: From here on Add, Sub, Mul and Div broadcast as numpy does.
 OLDEST_OPSET = 7
 
 
-def read_onnx(path: Path) -> Network:
-    """The network stored in an .onnx file."""
+def read_onnx(path: Path, output: str | None = None) -> tuple[Network, Scores]:
+    """The network stored in an .onnx file, and which of the model's outputs it is."""
     model = _parse(path)
     opset = _opset(model)
     graph = model.graph
     tensors = {t.name: t for t in graph.initializer}
     source = _single("input", [v for v in graph.input if v.name not in tensors])
-    target = _single("output", list(graph.output))
-    nodes = _needed(graph, target.name)
+    target = scores(graph, output)
+    nodes = _needed(graph, target.tensor)
     _check(nodes, model.ir_version, opset)
     x = _input(source)
     values: dict[str, Value] = {source.name: x}
@@ -48,7 +50,7 @@ def read_onnx(path: Path) -> Network:
                 if name in tensors and name not in values:
                     values[name] = _numbers(tensors[name], f"tensor {name!r}")
             values.update(zip(node.output, _compute(node, opset, values), strict=False))
-    return replace(_output(values, target.name).network(path.name), input_shape=x.shape)
+    return replace(_output(values, target.tensor).network(path.name), input_shape=x.shape), target
 
 
 # The file.
@@ -56,7 +58,10 @@ def read_onnx(path: Path) -> Network:
 
 def _parse(path: Path) -> onnx.ModelProto:
     try:
-        model = onnx.load(path, format="protobuf", load_external_data=False)
+        if is_gzip(path):
+            model = onnx.load_model_from_string(read_gzip(path))
+        else:
+            model = onnx.load(path, format="protobuf", load_external_data=False)
     except OSError:
         raise
     except Exception as error:  # the decoder's errors have no common base
@@ -152,7 +157,7 @@ def _needed(graph: onnx.GraphProto, output: str) -> list[onnx.NodeProto]:
 
 def _check(nodes: list[onnx.NodeProto], ir_version: int, opset: int) -> None:
     """Refuses what is not supported, all of it at once, and nodes that are not valid ONNX."""
-    foreign = [node for node in nodes if node.domain not in ("", "ai.onnx") or node.op_type not in OPS]
+    foreign = [node for node in nodes if _reader(node) is None]
     if foreign:
         named = [f"{'.'.join(filter(None, (n.domain, n.op_type)))} (node {_name(n)!r})" for n in foreign]
         shown = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
@@ -162,12 +167,18 @@ def _check(nodes: list[onnx.NodeProto], ir_version: int, opset: int) -> None:
         )
     context = onnx.checker.C.CheckerContext()
     context.ir_version = ir_version
-    context.opset_imports = {"": opset}
+    context.opset_imports = {"": opset, ML: 1}
     for node in nodes:
         try:
             onnx.checker.check_node(node, context)
         except Exception as error:
             raise ModelError(f"{node.op_type} (node {_name(node)!r}) is not valid ONNX: {_first_line(error)}") from None
+
+
+def _reader(node: onnx.NodeProto) -> Handler | None:
+    if node.domain == ML:
+        return ML_OPS.get(node.op_type)
+    return OPS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
 
 
 def _input(info: onnx.ValueInfoProto) -> Affine:
@@ -207,7 +218,9 @@ def _compute(node: onnx.NodeProto, opset: int, values: dict[str, Value]) -> list
     inputs = tuple(values[name] if name else None for name in node.input)
     resolved = Node(node.op_type, _name(node), opset, inputs, attributes, len(node.output))
     try:
-        value = OPS[node.op_type](resolved)
+        reader = _reader(node)
+        assert reader is not None, "refused before"
+        value = reader(resolved)
     except ModelError:
         raise
     except MemoryError:

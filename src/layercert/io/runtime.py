@@ -18,6 +18,7 @@ from layercert.arrays import Vector
 from layercert.errors import ModelError
 from layercert.heads import after_sigmoid, is_sigmoid
 from layercert.network import Network
+from layercert.system.gz import is_gzip, read_gzip
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ class OnnxRuntime:
 
     path: Path
     name: str = "onnxruntime"
+    output: str | None = None  # which output is asked for; the first one by default
+    last: bool = False  # of a pair (1 - p, p) only p is the network's
     _session: Any = field(default=None, repr=False)
 
     def __call__(self, v: Vector) -> Vector | None:
@@ -39,9 +42,8 @@ class OnnxRuntime:
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 3
             try:
-                self._session = onnxruntime.InferenceSession(
-                    str(self.path), options, providers=["CPUExecutionProvider"]
-                )
+                model = read_gzip(self.path) if is_gzip(self.path) else str(self.path)
+                self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
             except Exception as error:  # its own many kinds; without it the answer stands all the same
                 log.warning("onnxruntime cannot load %s: %s", self.path, error)
                 self._session = False
@@ -51,15 +53,19 @@ class OnnxRuntime:
         shape = [n if isinstance(n, int) else 1 for n in spec.shape]
         kind = {"tensor(double)": np.float64, "tensor(float16)": np.float16}.get(spec.type, np.float32)
         try:
-            answer = self._session.run(None, {spec.name: v.astype(kind).reshape(shape)})[0]
+            asked = None if self.output is None else [self.output]
+            answer = self._session.run(asked, {spec.name: v.astype(kind).reshape(shape)})[0]
+            if isinstance(answer, list) and answer and isinstance(answer[0], dict):  # of a ZipMap: names and numbers
+                answer = list(answer[0].values())
+            scores = np.asarray(answer, dtype=np.float64).reshape(-1)
         except Exception as error:
             log.warning("onnxruntime cannot run %s: %s", self.path, error)
             self._session = False
             return None
-        return np.asarray(answer, dtype=np.float64).reshape(-1)
+        return scores[-1:] if self.last else scores
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "name": self.name, "_session": None}
+        return {**vars(self), "_session": None}
 
 
 @dataclass(eq=False)

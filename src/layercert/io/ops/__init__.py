@@ -39,7 +39,7 @@ from layercert.io.ops.piecewise import (
 )
 from layercert.io.ops.windows import average_pool, conv, global_pool, max_pool
 
-__all__ = ["FLOATS", "INTEGERS", "OPS", "Node", "Value"]
+__all__ = ["FLOATS", "INTEGERS", "ML_OPS", "OPS", "Handler", "Node", "Value"]
 
 #: onnx.TensorProto.DataType of the types that are read; floats are all held in float64, without change.
 FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
@@ -112,6 +112,18 @@ def _shape(node: Node) -> Value:
     shape = node.value(0).shape
     return np.array(shape[node.attributes.get("start", 0) : node.attributes.get("end")], dtype=np.int64)
 
+
+def _scaler(node: Node) -> Value:
+    """(x - offset) * scale, as scikit-learn's scalers are exported."""
+    x = node.value(0)
+    if not isinstance(x, Affine):
+        raise node.refuse("is taken of a constant; only values computed from the network's input are supported")
+    offset, scale = (np.asarray(node.attributes[name], dtype=np.float64) for name in ("offset", "scale"))
+    return x.plus(-offset).times(scale)
+
+
+#: The operations of ai.onnx.ml -> their readers.
+ML_OPS: dict[str, Handler] = {"Scaler": _scaler}
 
 #: Operation -> its reader.
 OPS: dict[str, Handler] = {
