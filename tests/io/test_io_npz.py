@@ -212,9 +212,7 @@ def test_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["net.pt", "net", "net.npz.gz"])
 def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
-    with pytest.raises(
-        ModelError, match=r"supported: \.onnx, \.npz, \.onnx\.gz; for a PyTorch checkpoint .* from_torch"
-    ):
+    with pytest.raises(ModelError, match=r"supported: \.onnx, \.npz, \.onnx\.gz; for a PyTorch checkpoint .*torch"):
         load(tmp_path / name)
 
 

@@ -402,7 +402,7 @@ def test_what_cannot_be_read_is_refused_by_name(read: Any, body: str, options: d
         ({"element": TensorProto.INT64}, "input 'x' has element type int64; supported: float32, float16, float64,"),
         ({"opset": 6}, r"the model has opset 6, supported are 7 and newer; convert it with onnx\.version_converter"),
         ({"opset": NEWEST + 1}, rf"has opset {NEWEST + 1}, the installed onnx package knows them up to {NEWEST}; run"),
-        ({"outputs": ("y", "x")}, "a classifier has one output, this model has 2: 'y', 'x'; export one output only, or"),
+        ({"outputs": ("y", "x")}, "a classifier has one output, this model has 2: 'y', 'x'; export one output only,"),
     ],
 )  # fmt: skip
 def test_inputs_outputs_and_versions_are_checked(read: Any, options: dict[str, Any], message: str) -> None:
