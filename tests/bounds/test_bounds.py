@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
 from helpers.patterns import badly_scaled, dot, exact_pattern
 from helpers.tiny import NORMS, degenerate, generic, seeds
 from layercert.arrays import Matrix, Vector
 from layercert.bounds.ball import Ball
 from layercert.bounds.interval import affine_interval, first_interval, interval_contains_db, output_interval
-from layercert.bounds.linear import Relaxation, Relaxed, crown, fast_lin, relax
+from layercert.bounds.linear import Relaxation, relax
 from layercert.bounds.lipschitz import fast_lip
 from layercert.bounds.lp import lp_cut
+from layercert.bounds.relu import Relaxed, crown, fast_lin, upper_line
 from layercert.geometry import Cell, Cells
 from layercert.network import Network
 from layercert.norms import Norm
@@ -197,6 +199,27 @@ class TestRelaxation:
         assert (layer.alpha * z <= relu + 1e-15).all()
         assert (relu <= layer.su * z + layer.iu + 1e-15).all()
         assert (layer.alpha[:2].tolist(), layer.su[:2].tolist()) == ([0.0, 1.0], [0.0, 1.0])
+
+    def test_the_upper_line_is_above_both_ends_whatever_the_rounding(self) -> None:
+        """In rationals, over all magnitudes; for numbers, as kernels ask, as for vectors."""
+        rng = np.random.default_rng(0)
+        lo = -(10.0 ** rng.uniform(-300, 70, size=500))
+        hi = np.concatenate([10.0 ** rng.uniform(-300, 70, size=250), -lo[250:] * rng.uniform(0.5, 2.0, size=250)])
+        su, iu = upper_line(lo, hi)
+        for i in range(len(lo)):
+            assert upper_line(float(lo[i]), float(hi[i])) == (su[i], iu[i])
+            s, c = Fraction(su[i]), Fraction(iu[i])
+            assert s * Fraction(lo[i]) + c >= 0 and s * Fraction(hi[i]) + c >= Fraction(hi[i])
+
+    def test_a_step_through_a_layer_is_the_same_for_sparse_coefficients(self) -> None:
+        rng = np.random.default_rng(1)
+        lo, hi = -rng.uniform(0, 2, size=9), rng.uniform(-0.5, 2, size=9)
+        layer = Relaxed.of(lo, np.maximum(lo, hi), fast_lin)
+        A = rng.normal(size=(4, 9)) * (rng.uniform(size=(4, 9)) < 0.5)
+        for alpha in (None, np.full(9, 0.5)):
+            S, c = layer.through(A, alpha)
+            sparse, constant = layer.through(csr_array(A), alpha)
+            assert (sparse.toarray() == S).all() and constant == pytest.approx(c, rel=1e-15)
 
     def test_slopes(self) -> None:
         """CROWN takes the larger half, Fast-Lin the chord: (-1, 2) and (-3, 1)."""

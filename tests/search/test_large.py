@@ -175,7 +175,7 @@ def test_bounds_of_every_layer_hold(seed: int) -> None:
             continue
         for z, layer in zip(problem.network.preactivations(v), relaxation.layers, strict=True):
             room = 1e-13 * (1.0 + np.abs(z))  # of this forward pass
-            assert (z >= layer.lo - room).all() and (z <= layer.hi + room).all()
+            assert (z >= layer.lines.lo - room).all() and (z <= layer.lines.hi + room).all()
 
 
 @examples(40)

@@ -1,4 +1,4 @@
-"""Compiled parts of the attack: a packed network, its gradient on a linear piece, the nearest point of a halfspace.
+"""Compiled parts of the attack: a packed network, its gradient on a linear piece, and the way to the boundary.
 
 Layers are packed so that one compiled function serves every depth: W^0 is a matrix of its own, W^1..W^{L-1} lie one
 after the other in `Wh` from `woff[k]` on, and the neurons of layer k (counted from 0) are noff[k]..noff[k+1].
@@ -13,7 +13,9 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.compiled.dense import clear, copy
+from layercert.compiled.halfspace import nearest_step as nearest_step
 from layercert.compiled.jit import njit_sums
+from layercert.compiled.norms import lp_norm as lp_norm
 from layercert.problem import Problem
 
 
@@ -130,123 +132,6 @@ def row_gradient(W0, Wh, R, noff, woff, z, row, S, g):  # type: ignore[no-untype
         if S[i] != 0.0:
             for j in range(len(g)):
                 g[j] += S[i] * W0[i, j]
-
-
-@njit_sums
-def lp_norm(w, p):  # type: ignore[no-untyped-def]
-    top = 0.0
-    for i in range(len(w)):
-        top = max(top, abs(w[i]))
-    if np.isinf(p) or top == 0.0:
-        return top
-    total = 0.0
-    if p == 1.0:
-        for i in range(len(w)):
-            total += abs(w[i])
-        return total
-    if p == 2.0:
-        for i in range(len(w)):
-            total += (w[i] / top) ** 2
-        return top * np.sqrt(total)
-    for i in range(len(w)):
-        total += (abs(w[i]) / top) ** p
-    return top * total ** (1.0 / p)
-
-
-@njit_sums
-def nearest_step(g, s, lo, hi, boxed, p, w):  # type: ignore[no-untyped-def]
-    """The shortest w in the box lo <= w <= hi with g.w <= -s (s > 0): fills w, returns its length and the slope tau.
-
-    p > 1: w_i = -sign(g_i) min(room_i, tau |g_i|^(q-1)); g.w is concave and piecewise linear in tau, so Newton's method
-    from the left ends after finitely many steps. p = 1: the largest |g_i| first. inf when the box has no such point.
-    """
-    n = len(g)
-    clear(w)
-    top = 0.0
-    for i in range(n):
-        top = max(top, abs(g[i]))
-    if top == 0.0:
-        return np.inf, np.inf
-    if p == 1.0:
-        return _nearest_l1(g, s, lo, hi, boxed, w)
-    power = 0.0 if np.isinf(p) else 1.0 / (p - 1.0)  # q - 1
-    for i in range(n):  # w holds the direction for now
-        size = abs(g[i]) / top
-        if size > 0.0:
-            w[i] = 1.0 if power == 0.0 else (size if power == 1.0 else size**power)
-    tau = 0.0
-    for _ in range(n + 2):
-        gained, slope = 0.0, 0.0
-        if boxed:
-            for i in range(n):
-                room = -lo[i] if g[i] > 0 else hi[i]
-                full = room <= tau * w[i]
-                size = abs(g[i])
-                gained += size * room if full and size > 0.0 else size * tau * w[i]
-                slope += 0.0 if full else size * w[i]
-        else:
-            for i in range(n):
-                slope += abs(g[i]) * w[i]
-            gained = tau * slope
-        if gained >= s * (1.0 - 1e-15):
-            break
-        if slope <= 1e-14 * top:
-            tau = np.inf
-            break
-        step = (s - gained) / slope
-        if tau + step <= tau:
-            break
-        tau += step
-    for i in range(n):
-        size = w[i]
-        if size > 0.0:
-            size = tau * size
-            if boxed:
-                size = min(size, -lo[i] if g[i] > 0 else hi[i])
-            w[i] = -size if g[i] > 0 else size
-    return (np.inf if np.isinf(tau) else lp_norm(w, p)), tau
-
-
-@njit_sums
-def _nearest_l1(g, s, lo, hi, boxed, w):  # type: ignore[no-untyped-def]
-    if not boxed:
-        best = 0
-        for i in range(len(g)):
-            if abs(g[i]) > abs(g[best]):
-                best = i
-        w[best] = -s / g[best]
-        return abs(w[best]), abs(g[best])
-    heap = np.arange(len(g))  # largest |g_i| on top: few are needed, and numba compiles np.argsort for two seconds
-    for at in range(len(g) // 2 - 1, -1, -1):
-        _sift(heap, at, len(g), g)
-    left, length = s, 0.0
-    for last in range(len(g) - 1, -1, -1):
-        i = heap[0]
-        heap[0] = heap[last]
-        _sift(heap, 0, last, g)
-        size = abs(g[i])
-        if size == 0.0:
-            break
-        move = min(left / size, -lo[i] if g[i] > 0 else hi[i])
-        w[i] = -move if g[i] > 0 else move
-        length += move
-        left -= move * size
-        if left <= 1e-15 * s:
-            return length, size
-    return np.inf, 0.0
-
-
-@njit_sums
-def _sift(heap, at, count, g):  # type: ignore[no-untyped-def]
-    """Let heap[at] sink among the first `count` until no child has a larger |g|."""
-    while 2 * at + 1 < count:
-        child = 2 * at + 1
-        if child + 1 < count and abs(g[heap[child + 1]]) > abs(g[heap[child]]):
-            child += 1
-        if abs(g[heap[child]]) <= abs(g[heap[at]]):
-            return
-        heap[at], heap[child] = heap[child], heap[at]
-        at = child
 
 
 @njit_sums

@@ -1,10 +1,7 @@
 """Linear lower bounds of a network on a ball: Fast-Lin and CROWN, going backwards through the layers (section 5).
 
-On a ball (and a partial region) each unstable neuron is held between two lines over its pre-activation bounds [lo, hi]:
-
-    alpha * z <= relu(z) <= su * z + iu,    su = hi/(hi - lo),  iu = -hi*lo/(hi - lo)
-
-Fast-Lin takes alpha = su; CROWN takes alpha = 1 where hi > -lo and 0 elsewhere. Any alpha in [0, 1] is valid.
+On a ball (and a partial region) each unstable neuron is held between two lines over its pre-activation bounds [lo, hi]
+(relu.py). Fast-Lin takes the lower line parallel to the upper one; CROWN takes z where hi > -lo and 0 elsewhere.
 Rounding: a backward pass only multiplies absolute weights, so its error is at most gamma times the magnitude that the
 absolute weights give the same terms; that is added to every bound (`_Magnitude`).
 """
@@ -12,7 +9,6 @@ absolute weights give the same terms; that is added to every bound (`_Magnitude`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,41 +16,9 @@ import numpy as np
 from layercert.arrays import TINY, Matrix, Vector, gamma
 from layercert.bounds.ball import Ball
 from layercert.bounds.interval import affine_interval, first_interval
+from layercert.bounds.relu import Relaxed, Slopes, crown
 from layercert.geometry import Cell, Polyhedron
 from layercert.problem import Clause
-
-#: alpha from (lo, hi, su) of unstable neurons.
-Slopes = Callable[[Vector, Vector, Vector], Vector]
-
-
-def fast_lin(lo: Vector, hi: Vector, su: Vector) -> Vector:
-    """Both lines parallel (Weng et al. 2018)."""
-    return su
-
-
-def crown(lo: Vector, hi: Vector, su: Vector) -> Vector:
-    """The lower line with the smaller area (Zhang et al. 2018)."""
-    return np.where(hi > -lo, 1.0, 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class Relaxed:
-    """One layer of ReLUs between two lines: alpha*z <= relu(z) <= su*z + iu for lo <= z <= hi."""
-
-    lo: Vector
-    hi: Vector
-    alpha: Vector
-    su: Vector
-    iu: Vector
-
-    @staticmethod
-    def of(lo: Vector, hi: Vector, slopes: Slopes) -> Relaxed:
-        unstable = (lo < 0) & (hi > 0)
-        width = np.where(unstable, hi - lo, 1.0)
-        su = np.where(unstable, hi / width, (lo >= 0).astype(np.float64))
-        iu = np.where(unstable, -lo * su + 1e-300, 0.0)  # a product of tiny bounds may underflow
-        alpha = np.where(unstable, slopes(lo, hi, su), su)
-        return Relaxed(lo, hi, alpha, su, iu)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +80,8 @@ def _backward(cell: Cell, layers: tuple[Relaxed, ...], A: Matrix, c: Vector) -> 
     """G, s with G w + s <= A x^k + c, where x^k is the output of the last of these layers."""
     network = cell.cells.network
     for i, layer in reversed(list(enumerate(layers))):
-        Ap, An = np.maximum(A, 0.0), np.minimum(A, 0.0)
-        c = c + An @ layer.iu
-        S = Ap * layer.alpha + An * layer.su
+        S, constant = layer.through(A)
+        c = c + constant
         if i == 0:  # the first relaxed layer is affine in w on the region
             below = cell.below
             return S @ below.G, c + S @ below.z

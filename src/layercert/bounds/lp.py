@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
-from layercert.bounds.linear import Relaxation, Relaxed
+from layercert.bounds.linear import Relaxation
 from layercert.geometry import Polyhedron
 from layercert.problem import Clause
 
@@ -96,9 +96,6 @@ def _slopes_from_duals(relaxation: Relaxation, A: Vector, duals: list[Vector], z
             wanted = np.where(positive, duals[i - 1] / np.where(positive, A, 1.0), layer.alpha)
         slopes[i] = np.where(unstable, np.clip(wanted, 0.0, 1.0), layer.alpha)
         if i > 0:
-            A = _through(A, replace(layer, alpha=slopes[i]), network.weights[level + i])
+            S, _ = layer.through(A, slopes[i])
+            A = S @ network.weights[level + i]
     return slopes
-
-
-def _through(A: Vector, layer: Relaxed, W: Matrix) -> Vector:
-    return np.asarray((np.maximum(A, 0.0) * layer.alpha + np.minimum(A, 0.0) * layer.su) @ W)

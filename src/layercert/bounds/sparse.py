@@ -1,8 +1,7 @@
 """Linear bounds of a network with sparse layers on a ball: intervals, then backward passes a few rows at a time.
 
-The same relaxation as in `layercert.bounds.linear`, alpha z <= relu(z) <= su z + iu on [lo, hi], for networks whose
-layers are never made dense: a row of a convolution sees a small part of the layer below, so its coefficients stay
-sparse on the way back to the input.
+The same relaxation as in `layercert.bounds.linear`, for networks whose layers are never made dense: a row of a
+convolution sees a small part of the layer below, so its coefficients stay sparse on the way back to the input.
 
 Rounding, a posteriori (as in search/adaptive/model.py). A backward pass computes coefficients A_k over the outputs of
 layer k and a number c; taken as the exact numbers they are,
@@ -24,6 +23,7 @@ from scipy.sparse import csr_array
 
 from layercert.arrays import EPS, TINY, LinearMap, Matrix, Vector, gamma
 from layercert.bounds.ball import Ball
+from layercert.bounds.relu import Relaxed
 from layercert.linear_maps import terms
 from layercert.problem import Clause, Problem
 
@@ -35,24 +35,15 @@ FULL = 0.3
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Pre-activation bounds of one layer, its lines, and the size of rounding errors at it."""
+    """The lines of one layer, and the size of rounding errors at it."""
 
-    lo: Vector
-    hi: Vector
-    alpha: Vector
-    su: Vector
-    iu: Vector
+    lines: Relaxed
     Q: Vector
 
     @staticmethod
     def of(lo: Vector, hi: Vector, M: Vector, noise: float) -> Layer:
-        unstable = (lo < 0) & (hi > 0)
-        su = np.where(unstable, np.minimum(hi / np.where(unstable, hi - lo, 1.0), 1.0), (lo >= 0).astype(np.float64))
-        # above relu at both ends, rounded up
-        iu = np.where(unstable, np.maximum(-su * lo, (1.0 - su) * hi) * (1.0 + 1e-15) + 1e-300, 0.0)
-        alpha = np.where(unstable, (hi > -lo).astype(np.float64), su)  # CROWN's lower line
         Q = noise * (4.04 * np.maximum(np.abs(lo), np.abs(hi)) + 3.03 * M)
-        return Layer(lo, hi, alpha, su, iu, Q)
+        return Layer(Relaxed.of(lo, hi), Q)
 
 
 class SparseRelaxation:
@@ -81,7 +72,7 @@ class SparseRelaxation:
                 error = 2.02 * self.noise * M + TINY
                 lo, hi = self.z0 - self._fall(W) - error, self.z0 + self._fall(-W) + error
             else:
-                below = self.layers[-1]
+                below = self.layers[-1].lines
                 lo, hi = _interval(W, b, np.maximum(below.lo, 0.0), np.maximum(below.hi, 0.0))
                 yield from self._tighten(k, lo, hi)
             self.layers.append(Layer.of(lo, hi, M, self.noise))
@@ -121,7 +112,7 @@ class SparseRelaxation:
         """
         W, b = self.network.maps[-1], self.network.biases[-1]
         reach = np.abs(self.problem.x) + np.maximum(self.down, self.up)
-        size = np.maximum(self.layers[-1].hi, 0.0) if self.layers else reach
+        size = np.maximum(self.layers[-1].lines.hi, 0.0) if self.layers else reach
         # C W^L and C b - d are rounded themselves
         own = 4.04 * self.noise * (np.abs(clause.C) @ (abs(W) @ size + np.abs(b)) + np.abs(clause.d)) + TINY
         G, s, error = self._backward(np.asarray(clause.C @ W), clause.C @ b - clause.d, fast_lin)
@@ -142,7 +133,7 @@ class SparseRelaxation:
             layer = self.layers[k]
             A = _sparse_or_dense(A)
             error = error + np.asarray(abs(A) @ layer.Q)
-            S, constant = _through(A, layer.su if fast_lin else layer.alpha, layer)
+            S, constant = layer.lines.through(A, layer.lines.su if fast_lin else None)
             c = c + constant + np.asarray(S @ (self.z0 if k == 0 else network.biases[k]))
             A = S @ network.maps[k]
         if not self.layers:
@@ -169,20 +160,6 @@ def _sparse_or_dense(A: LinearMap) -> LinearMap:
     if _is_sparse(A):
         return A.toarray() if A.nnz > FULL * A.shape[0] * A.shape[1] else A
     return A
-
-
-def _through(A: LinearMap, alpha: Vector, layer: Layer) -> tuple[LinearMap, Vector]:
-    """S, c with S z + c <= A relu(z): the lower line where A > 0, the upper one where A < 0."""
-    if not _is_sparse(A):
-        positive, negative = np.maximum(A, 0.0), np.minimum(A, 0.0)
-        return positive * alpha + negative * layer.su, np.asarray(negative @ layer.iu)
-    at, positive = A.indices, A.data > 0
-    S = csr_array((A.data * np.where(positive, alpha[at], layer.su[at]), at, A.indptr), shape=A.shape)
-    below = csr_array((np.where(positive, 0.0, A.data), at, A.indptr), shape=A.shape)
-    constant = np.asarray(below @ layer.iu)
-    S = csr_array(S, copy=True)
-    S.eliminate_zeros()  # neurons that are off
-    return S, constant
 
 
 def _interval(W: LinearMap, b: Vector, lo: Vector, hi: Vector) -> tuple[Vector, Vector]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.arrays import TINY
-from layercert.compiled.jit import njit_sums
+from layercert.bounds.relu import upper_line
+from layercert.compiled.jit import known_to_kernels, njit_sums
 from layercert.search.input_split.model import HUGE
+
+known_to_kernels(upper_line)
 
 
 @njit_sums
@@ -134,9 +137,7 @@ def _activate(model, s, k, symbols, fresh, side, n):  # type: ignore[no-untyped-
             s.centre[q], s.rest[q] = s.value[q], s.slip[q]
             s.size[q] = max(abs(s.value[q]) + s.reach[q], hi)
             continue
-        # above the ReLU at both ends, whatever the rounding
-        su = min(hi / (hi - lo), 1.0)
-        iu = max(-su * lo, (1.0 - su) * hi) * (1.0 + 1e-15) + 1e-300
+        su, iu = upper_line(lo, hi)
         s.su[at], s.iu[at] = su, iu
         for j in range(symbols):
             out[j] = su * row[j]
