@@ -105,7 +105,7 @@ def closest(problem: Problem, how: How | None = None) -> Result:
         OptionError: An unknown method or stack, or a time limit out of range.
     """
     how = how or How()
-    session = _pursue(problem, how, stop_at_witness=False)
+    session = _search(problem, how, stop_at_witness=False)
     progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
     within = progress.witness is not None and progress.upper <= problem.radius
     if progress.lower >= problem.radius and not within:
@@ -181,7 +181,7 @@ def decide(problem: Problem, how: How | None = None) -> Result:
         OptionError: An unknown method or stack, or a time limit out of range.
     """
     how = how or How()
-    session = _pursue(problem, how, stop_at_witness=True)
+    session = _search(problem, how, stop_at_witness=True)
     progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
     if progress.upper <= problem.radius:
         verdict = Verdict.NOT_ROBUST
@@ -193,8 +193,8 @@ def decide(problem: Problem, how: How | None = None) -> Result:
     return _result(session, verdict, note, how)
 
 
-def _pursue(problem: Problem, how: How, stop_at_witness: bool) -> Session:
-    """Pursue until the search ends, the budget is spent, or the question is answered."""
+def _search(problem: Problem, how: How, stop_at_witness: bool) -> Session:
+    """Let a session go on until its search ends, the budget is spent, or the question is answered."""
     deadline = deadline_of(how.time_limit)
     session = Session(problem, how.method, how.stack, how.watch, stop_at_witness, deadline)
     session.advance()

@@ -98,3 +98,12 @@ def test_every_field_of_the_effort_is_explained() -> None:
     text = (ROOT / "docs" / "adaptive.md").read_text(encoding="utf-8")
     explained = re.findall(r"^\| (\w+) \| [^|]+ \| [^|]+ \|$", text.split("## What each field")[1], re.MULTILINE)
     assert {field.name for field in fields(Effort)} <= set(explained)
+
+
+def test_the_map_shows_every_room() -> None:
+    """Every folder and module of the package stands in the table of rooms."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## The rooms")[1].split("\n## ")[0]
+    package = ROOT / "src" / "layercert"
+    rooms = {f"{p.name}/" for p in package.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    modules = {p.name for p in package.glob("*.py")} - {"__init__.py"}
+    assert [name for name in sorted(rooms | modules) if f"`{name}`" not in text] == []
