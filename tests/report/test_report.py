@@ -21,11 +21,14 @@ from layercert.cli import main
 from layercert.errors import OptionError
 from layercert.io import load
 from layercert.io.datasets import load_dataset
+from layercert.network import Network
 from layercert.report import write_report
-from layercert.report.analysis import comparisons, confusions, curve, profiles, summarise
+from layercert.report.analysis import accuracies, comparisons, confusions, curve, profiles, summarise
+from layercert.report.page import page
 from layercert.report.pictures import difference, picture, png
 from layercert.report.records import Record, Results
 from layercert.report.svg import Axis, nice_step
+from layercert.report.tables import accuracy_table, interval
 
 
 def record(**changes: object) -> Record:
@@ -69,10 +72,11 @@ def test_robustness_curve(radius: float, proved: float, possible: float) -> None
 def test_summary_never_counts_the_unknown_as_robust() -> None:
     (line,) = summarise(MIXED)
     assert (line.inputs, line.exact, line.robust, line.undecided, line.failed) == (4, 1, 1, 1, 1)
-    assert line.median is None  # between 0.075 and infinity
+    assert line.median == (pytest.approx(0.075), math.inf) and interval(*line.median) == ">= 0.075"
     assert line.mean_proved == pytest.approx((0.1 + 0.3 + 0.05 + 0.0) / 4)
     (line,) = summarise(results(record(), record(input_hash="h1", lower=0.3, upper=0.3), record(input_hash="h2")))
-    assert line.median == 0.1
+    assert line.median == (0.1, 0.1) and interval(*line.median) == "0.1"
+    assert interval(0.03, 0.05) == "0.03 .. 0.05" and interval(0.3, 0.3 + 1e-7) == "0.3"
 
 
 def test_methods_combine_and_contradictions_are_told() -> None:
@@ -127,6 +131,49 @@ def test_comparison_counts_only_what_is_sure() -> None:
     )
     assert (c.first_wins, c.second_wins, len(c.pairs)) == (1, 1, 3)
     assert c.median_ratio == pytest.approx((2.0 + 2 / 3) / 2)
+
+
+def test_every_pair_of_models_is_compared_by_decided_inputs_only() -> None:
+    """Three models; the third is undecided on one input, which has no ratio then."""
+    found = comparisons(
+        results(
+            *(record(series=s, input_hash=h, upper=u, lower=u) for s, u in (("A", 0.1), ("B", 0.2)) for h in "12"),
+            record(series="C", input_hash="1", upper=0.4, lower=0.4),
+            record(series="C", input_hash="2", upper=9.0, lower=0.0, status="undecided"),
+        )
+    )
+    assert [(c.first, c.second, c.median_ratio, len(c.ratios)) for c in found] == [
+        ("A", "B", 2.0, 2), ("A", "C", 4.0, 1), ("B", "C", 2.0, 1),
+    ]  # fmt: skip
+    assert [c.second_wins for c in found] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("eps", "certified", "attacked"),
+    [
+        (0.04, 3, 1),  # the undecided one is proved up to 0.05
+        (0.05, 2, 1),  # a lower bound says nothing about the point at it
+        (0.1, 1, 2),  # an unsafe point at eps is within eps
+        (0.3, 1, 3),  # robust within 0.3 includes 0.3
+        (0.31, 0, 3),
+    ],
+)
+def test_certified_accuracy_from_radii(eps: float, certified: int, attacked: int) -> None:
+    """Exact at 0.1, robust at 0.3, undecided in 0.05 .. 0.2, one failed, one misclassified."""
+    found = results(*MIXED.records, record(input_hash="h4", lower=0.0, upper=0.0))
+    (line,) = accuracies(found, [eps])
+    assert (line.inputs, line.clean, line.unknown) == (5, 3, 1)
+    assert (line.certified, line.attacked, line.undecided) == (certified, attacked, 5 - certified - attacked)
+    assert accuracy_table(replace(found, eps=(eps,)))[1][0][3:5] == ["60.0-80.0 %", f"{20 * certified}.0 %"]
+
+
+def test_certified_at_the_radii_that_were_asked() -> None:
+    """Verified robust at 0.03 and attacked at 0.1: the lower bound is 0.03, and nothing lies there."""
+    asked = {"asked": (0.03, 0.1), "status": "not_robust"}
+    found = results(record(lower=0.03, upper=0.08, **asked), record(input_hash="h1", lower=0.05, upper=0.1, **asked))
+    assert [(a.certified, a.attacked) for a in accuracies(found, found.asked)] == [(2, 0), (0, 2)]
+    assert curve(found.bounds("net", "linf").values()).at(0.03) == (1.0, 1.0)
+    assert summarise(found)[0].not_robust == 2
 
 
 def test_axes() -> None:
@@ -246,8 +293,8 @@ def test_the_page_sorts_and_filters(tab: Page, report: Path) -> None:
     tab.open(report / "index.html")
     assert tab.js("document.getElementById('count').value") == "480 of 480 results"
     keys = headings(tab)
-    assert keys == ["name", "series", "norm", "method", "label", "target", "status", "lower", "upper", "programs",
-                    "seconds", "certificate", "note"]  # fmt: skip
+    assert keys == ["name", "status", "lower", "upper", "label", "target", "series", "norm", "method", "seconds",
+                    "programs", "certificate", "note"]  # fmt: skip
     upper = keys.index("upper")
     values = [float(v) for v in cells(tab, upper)]
     assert len(values) == 50 and values == sorted(values), "least robust first"
@@ -309,6 +356,56 @@ def test_the_page_fits_the_screen(tab: Page, report: Path, width: int, mobile: b
     assert tab.errors == []
 
 
+@pytest.fixture(scope="module")
+def ten_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty random inputs of ten classes with long names, each nearest to some other class."""
+    rng = np.random.default_rng(0)
+    network = Network.from_arrays([rng.normal(size=(8, 4)), rng.normal(size=(10, 8))], [np.zeros(8), np.zeros(10)])
+    data = replace(points(60), X=rng.uniform(size=(60, 4)), y=np.arange(60) % 10)
+    made = Plan((Model("a_model_with_a_long_name", network),), data, Options())
+    folder = tmp_path_factory.mktemp("ten") / "run"
+    folder.mkdir()
+    with closing(Store(folder)) as store:
+        store.adopt(made)
+        store.begin_session("by hand")
+        store.record(
+            [
+                (Outcome(j, "exact", 0.1234567, 0.1234567, j % 10, (j % 10 + 1 + j % 7) % 10, data.X[j]), None)
+                for j in range(60)
+            ]
+        )
+    names = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+    return write_report([folder], folder / "report", class_names=names, eps=(0.1, 0.2))
+
+
+@pytest.mark.parametrize(("width", "mobile"), [(1280, False), (400, True)])
+def test_ten_classes_fit(tab: Page, ten_classes: Path, width: int, mobile: bool) -> None:
+    tab.open(ten_classes, width, 800, mobile)
+    table = "document.querySelector('table.confusion')"
+    assert tab.js(f"{table}.rows[0].cells.length") == 11
+    assert tab.js(f"{table}.scrollWidth <= {table}.parentElement.clientWidth + 1"), "all columns of the matrix are seen"
+    assert tab.js("document.documentElement.scrollWidth") <= width
+    seen = tab.js(
+        "(() => { const w = document.querySelector('#results').closest('.scroll').getBoundingClientRect().right;"
+        " return [...document.querySelectorAll('#results th')].filter(h => h.getBoundingClientRect().right <= w + 1)"
+        ".map(h => h.dataset.key); })()"
+    )
+    assert seen[:4] == ["name", "status", "lower", "upper"], "what matters comes first"
+    assert [r[2:5] for r in csv.reader((ten_classes.parent / "accuracy.csv").read_text().splitlines())] == [
+        ["eps", "clean", "certified"], ["0.1", "100.0 %", "100.0 %"], ["0.2", "100.0 %", "0.0 %"],
+    ]  # fmt: skip
+    assert tab.js("document.querySelector('#accuracy + .card').textContent.includes('100.0 %')")
+    assert tab.errors == []
+
+
+def test_a_hundred_classes_are_listed_by_frequency() -> None:
+    once = [record(input_hash=str(i), label=i, target=(i + 1) % 100) for i in range(100)]
+    many = results(*once, record(label=3, target=4))
+    html = page(many, "many", (), {})
+    assert '<table class="confusion' not in html
+    assert '<td class="left">3</td><td class="left">4</td><td class="">2</td>' in html
+
+
 def test_two_runs_are_compared(tmp_path: Path, tab: Page, run: Path) -> None:
     other = write_run(
         tmp_path / "second", Plan((Model("line", line_network()),), points(5), Options(methods=("geocert",)))
@@ -318,7 +415,7 @@ def test_two_runs_are_compared(tmp_path: Path, tab: Page, run: Path) -> None:
     )
     assert main(["report", str(other), str(same), "--out", str(tmp_path / "both"), "--title", "Two <runs>"]) == 0
     text = (tmp_path / "both" / "report.md").read_text()
-    assert "| second | third | linf | 5 | 0 | 0 | 1 |" in text
+    assert "| second | third | linf | 5 | 0 | 0 | 1 | 3 |" in text
     tab.open(tmp_path / "both" / "index.html")
     assert tab.js("document.querySelector('h1').textContent") == "Two <runs>"
     assert tab.js("document.querySelectorAll('#comparison + .cards figure').length") == 1

@@ -70,7 +70,7 @@ class DaskCluster:
         networks = [client.submit(_network, network_bytes(m.network), m.network.sha256) for m in plan.models]
         waiting, owners, session = list(reversed(jobs)), dict[str, tuple[Job, Any]](), uuid4().hex
         suspects: list[Job] = []
-        heard = _Heard(plan.options.time_limit, self.grace)
+        heard = _Heard(plan.options.job_limit, self.grace)
         client.subscribe_topic(session, heard.event)
         while waiting or owners or suspects:
             alone = not waiting and not owners

@@ -28,7 +28,7 @@ class LocalProcesses:
         jobs: How many, one thread each.
         memory: Bytes of resident memory that a worker may take; None for no limit.
         work: The function that does a job, as "module:name".
-        grace: Seconds beyond the time limit after which a worker is ended.
+        grace: Seconds beyond twice the time limit after which a worker is ended; compiling does not count.
         pause: Seconds before a worker that was killed while it started is started again.
     """
 

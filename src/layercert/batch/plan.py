@@ -40,9 +40,10 @@ class Options:
         methods: Names of methods.
         radius: How far a search looks; None for no limit.
         domain: (low, high), the range of every coordinate; None for all points.
-        time_limit: Seconds per job; None for no limit.
+        time_limit: Seconds per job, with `eps` per radius; None for no limit.
         stack: The solvers for distance programs.
         certificates: Whether every answer gets a certificate.
+        eps: Radii at which to verify instead of measuring the distance; empty for the distance.
     """
 
     norms: tuple[str, ...] = ("linf",)
@@ -52,6 +53,7 @@ class Options:
     time_limit: float | None = None
     stack: str = "default"
     certificates: bool = False
+    eps: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         norms = tuple(Norm.of(norm).name for norm in self.norms)
@@ -67,6 +69,17 @@ class Options:
             make_chain(self.stack, Norm.of(norm))
         if self.time_limit is not None and not self.time_limit > 0:
             raise OptionError(f"the time limit must be above 0 seconds, got {self.time_limit:g}")
+        object.__setattr__(self, "eps", tuple(sorted({float(e) for e in self.eps})))
+        for e in self.eps:
+            if not 0 < e < math.inf:
+                raise OptionError(f"a radius to verify must be above 0 and finite, got eps = {e:g}")
+        if self.eps and self.radius is not None:
+            raise OptionError("eps asks at given radii, radius ends a search for the distance; give one of the two")
+
+    @property
+    def job_limit(self) -> float | None:
+        """Seconds of a whole job: the time limit for each radius asked about."""
+        return None if self.time_limit is None else self.time_limit * max(1, len(self.eps))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +169,7 @@ class Plan:
             "inputs_sha256": _joint_hash([input_hash(x) for x in self.data.X]),
             "positions": [int(i) for i in self.data.index],
             "labels": None if self.data.y is None else [int(k) for k in self.data.y],
-            **_plain(asdict(self.options)),
+            **_plain({k: v for k, v in asdict(self.options).items() if k != "eps" or v}),
         }
 
 

@@ -135,7 +135,7 @@ class WorkerProcess:
         used = _resident(self.process.pid) - self._for_code
         if self.memory is not None and used > self.memory:
             return self._end(f"memory limit exceeded: {used / 2**20:.0f} MB used, {self.memory / 2**20:.0f} MB allowed")
-        limit, spent = self.plan.options.time_limit, self._watch.seconds
+        limit, spent = self.plan.options.job_limit, self._watch.seconds
         if limit is not None and spent > 2 * limit + self.grace:
             return self._end(f"did not stop at its time limit of {limit:g} s; ended after {spent:.0f} s")
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,8 +19,8 @@ from layercert.batch.news import Proved, Teller
 from layercert.batch.plan import Job, Options
 from layercert.errors import LayerCertError
 from layercert.network import Network
-from layercert.result import Result, Status
-from layercert.run import measure
+from layercert.result import Result, Status, Verdict
+from layercert.run import measure, verify
 from layercert.system import clock
 
 #: The status of a job that ended without any bounds; the others are those of `Result`.
@@ -126,31 +126,71 @@ def warm_up(options: Options) -> None:
         for method in options.methods:
             for x in ([0.2, 0.3, 0.4], [0.9, 0.1, 0.7]):
                 with suppress(LayerCertError):  # a method that cannot take this norm says so in its own jobs
+                    if options.eps:
+                        verify(
+                            tiny, x, 0.1, norm, None, domain, method, None, options.certificates, stack=options.stack
+                        )
                     measure(tiny, x, norm, None, None, domain, method, None, options.certificates, stack=options.stack)
 
 
 def solve(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
-    """Measure one input; what goes wrong inside Python ends it with the reason and the bounds proved until then."""
+    """Answer one job; what goes wrong inside Python ends it with the reason and the bounds proved until then."""
     worker, started = f"{socket.gethostname()}:{os.getpid()}", clock.now()
     with Teller(job.id) as teller:
+        asked: dict[str, Any] = {
+            "norm": job.norm, "label": label, "domain": options.domain, "method": job.method,
+            "time_limit": options.time_limit, "certificate": options.certificates, "stack": options.stack,
+            "watch": teller.watch,
+        }  # fmt: skip
         try:
-            result = measure(
-                network,
-                x,
-                job.norm,
-                label,
-                options.radius,
-                options.domain,
-                job.method,
-                options.time_limit,
-                options.certificates,
-                stack=options.stack,
-                watch=teller.watch,
-            )
+            if options.eps:
+                return _at_each(options.eps, lambda radius: verify(network, x, radius, **asked), job, worker)
+            return Outcome.of(job, measure(network, x, radius=options.radius, **asked), worker)
         except MemoryError:
             reason = "out of memory: the memory limit of the worker was reached"
-            return Outcome.cut_short(teller.latest, reason, worker, clock.now() - started)
         except Exception as error:  # one bad job must not take the batch down; the reason is in its row
             reason = f"{type(error).__name__}: {error}"
-            return Outcome.cut_short(teller.latest, reason, worker, clock.now() - started)
-    return Outcome.of(job, result, worker)
+        return Outcome.cut_short(teller.latest, reason, worker, clock.now() - started)
+
+
+def _at_each(eps: Sequence[float], ask: Callable[[float], Result], job: Job, worker: str) -> Outcome:
+    """Verify at each radius that the answers before leave open, the middle one first.
+
+    Robust at one radius is robust at all smaller ones, and a witness within one is within all larger ones. The outcome
+    holds the bounds: `robust` at every radius, `not_robust` when each is decided one way or the other.
+    """
+    proved, outcome, waiting = 0.0, Outcome(job.id, UNDECIDED, worker=worker), list(eps)
+    while waiting:
+        radius = waiting.pop(len(waiting) // 2)
+        result = ask(radius)
+        if result.status == Verdict.ROBUST:
+            proved = max(proved, radius)
+        outcome = _with_answer(outcome, result, proved)
+        waiting = [e for e in waiting if _is_open(e, outcome, proved)]
+    if proved >= max(eps):
+        return replace(outcome, status=str(Verdict.ROBUST))
+    if any(_is_open(e, outcome, proved) for e in eps):
+        return outcome
+    return replace(outcome, status=str(Verdict.NOT_ROBUST), note="")
+
+
+def _is_open(radius: float, outcome: Outcome, proved: float) -> bool:
+    return radius > proved and outcome.lower <= radius < outcome.upper
+
+
+def _with_answer(known: Outcome, result: Result, proved: float) -> Outcome:
+    """One more answer: the bounds join, times and programs add up, a proof of robustness is the one to keep."""
+    nearer = result.upper < known.upper
+    keep = known.certificate is not None and result.status != Verdict.ROBUST
+    return replace(
+        known,
+        lower=max(known.lower, result.lower, proved),
+        upper=min(known.upper, result.upper),
+        label=result.label,
+        target=result.target if nearer else known.target,
+        witness=result.witness if nearer else known.witness,
+        programs=known.programs + result.programs,
+        seconds=known.seconds + result.seconds,
+        note="; ".join(dict.fromkeys(part for part in (known.note, result.note) if part)),
+        certificate=known.certificate if keep else result.certificate,
+    )

@@ -20,6 +20,7 @@ from layercert.batch.export import WRITERS, export, unknown_format
 from layercert.batch.plan import Job, default_method, memory_bytes
 from layercert.batch.salvage import salvage
 from layercert.batch.work import FAILED, Outcome
+from layercert.cli.radii import radii
 from layercert.errors import OptionError
 from layercert.io import load
 from layercert.io.datasets import load_dataset
@@ -63,6 +64,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         time_limit=args.time_limit,
         stack=args.stack,
         certificates=args.certificates,
+        eps=radii(args.eps),
     )
     return Plan(models, data, options)
 
@@ -95,7 +97,7 @@ def _stop_on_terminate() -> None:
 
 
 def _summary(tally: Tally, folder: Path) -> str:
-    parts = [f"{count} {status}" for status, count in sorted(tally.counts.items())]
+    parts = [f"{count} {status.replace('_', ' ')}" for status, count in sorted(tally.counts.items())]
     kept = f" ({tally.earlier} from before)" if tally.earlier else ""
     again = ""
     if tally.ended:
@@ -104,6 +106,10 @@ def _summary(tally: Tally, folder: Path) -> str:
             "tries again and keeps their bounds."
         )
     return f"{tally.done} of {tally.total} done{kept}: {', '.join(parts)}.{again} Next: layercert report {folder}"
+
+
+#: Statuses and their colours in the progress bar.
+COLOURS = {"exact": "green", "robust": "cyan", "not_robust": "magenta", "undecided": "yellow", FAILED: "red"}
 
 
 class Bar:
@@ -146,7 +152,8 @@ class Bar:
         left = f"{pace:.1f}/s, {_duration((tally.total - tally.done) / pace)} left" if pace else ""
         kinds = " ".join(
             f"[{colour}]{tally.counts[status]} {status}[/]"
-            for status, colour in (("exact", "green"), ("robust", "cyan"), ("undecided", "yellow"), (FAILED, "red"))
+            for status, colour in COLOURS.items()
+            if tally.counts[status] or status in ("exact", "undecided")
         )
         self._bar.update(self._task, completed=tally.done, state=f"{kinds} {left}")
         if self._log:

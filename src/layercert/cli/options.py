@@ -30,8 +30,13 @@ def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument("--method", action="append", help="search method; repeatable (default: the best one)")
     add_threshold(p)
     p.add_argument("--radius", type=float, help="look no farther than this")
+    p.add_argument(
+        "--eps", metavar="RADII", help="verify at these radii instead of measuring: 0.01,0.03,0.1 or 2/255,8/255"
+    )
     p.add_argument("--domain", nargs=2, type=float, metavar=("LOW", "HIGH"), help="allowed range of every input")
-    p.add_argument("--time-limit", type=float, metavar="SECONDS", help="for each job (default: none)")
+    p.add_argument(
+        "--time-limit", type=float, metavar="SECONDS", help="for each job, with --eps for each radius (default: none)"
+    )
     p.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
     p.add_argument("--certificates", action="store_true", help="keep a certificate of every answer in the run")
     p.add_argument("--jobs", type=int, default=1, help="worker processes, one thread each (default 1)")
@@ -56,6 +61,11 @@ def add_report(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument("--class-names", help="names of the classes, in order: e.g. 1,7")
     p.add_argument("--gallery", type=int, default=200, help="pictures in the gallery, least robust first (default 200)")
     p.add_argument("--title", help="title of the page")
+    p.add_argument(
+        "--eps",
+        metavar="RADII",
+        help="certified accuracy at these radii: 0.01,0.03,0.1 or 2/255,8/255 (default: the run's)",
+    )
     p.add_argument(
         "--export", action="append", default=[], metavar="FILE", help="only write the results: .csv, .jsonl or .parquet"
     )

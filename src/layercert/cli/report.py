@@ -8,6 +8,7 @@ from pathlib import Path
 
 from layercert.batch import open_store
 from layercert.batch.export import export
+from layercert.cli.radii import radii
 from layercert.errors import OptionError
 from layercert.report import write_report
 
@@ -25,5 +26,5 @@ def run(args: argparse.Namespace) -> int:
         return OK
     out = folders[0] / "report" if args.out is None else Path(args.out)
     names = [] if args.class_names is None else [name.strip() for name in args.class_names.split(",")]
-    print(write_report(folders, out, names, args.gallery, args.title))
+    print(write_report(folders, out, names, args.gallery, args.title, eps=radii(args.eps)))
     return OK

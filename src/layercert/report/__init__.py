@@ -5,8 +5,10 @@ write_report([Path("run")], Path("run/report"))
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from layercert.batch.errors import RunError
@@ -28,6 +30,7 @@ def write_report(
     gallery: int = 200,
     title: str | None = None,
     extras: Sequence[tuple[str, Path]] = (),
+    eps: Sequence[float] = (),
 ) -> Path:
     """Write index.html, report.md and the tables as CSV into a folder; the path of the page.
 
@@ -38,6 +41,7 @@ def write_report(
         gallery: At most this many pictures of witnesses.
         title: The page's title.
         extras: Captions and picture files (from `layercert explore`, say) that the page holds besides its own.
+        eps: Radii for the table of certified accuracy; by default those at which the runs verified.
 
     Returns:
         The path of index.html.
@@ -48,7 +52,10 @@ def write_report(
     """
     if gallery < 0:
         raise OptionError(f"the number of pictures must be >= 0, got {gallery}")
-    results = read_runs(runs, out)
+    if not all(0 < e < math.inf for e in eps):
+        raise OptionError(f"radii for certified accuracy must be above 0 and finite, got {', '.join(map(str, eps))}")
+    found = read_runs(runs, out)
+    results = replace(found, eps=tuple(sorted(set(eps))) or found.asked)
     title = title or f"Robustness of {' and '.join(results.series[:3])}{' ...' if len(results.series) > 3 else ''}"
     html = page(results, title, class_names, _pictures(results, gallery), extras)
     try:
@@ -58,6 +65,8 @@ def write_report(
         tables.write_csv(tables.summary_table(results), out / "summary.csv")
         tables.write_csv(tables.curve_table(results), out / "curve.csv")
         tables.write_csv(tables.confusion_table(results, class_names), out / "confusion.csv")
+        if results.eps:
+            tables.write_csv(tables.accuracy_table(results), out / "accuracy.csv")
         if len(results.methods) > 1:
             tables.write_csv(tables.profile_table(results), out / "methods.csv")
         if len(results.series) > 1:

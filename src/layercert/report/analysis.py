@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean, median
 
 import numpy as np
@@ -43,7 +44,40 @@ def curve(bounds: Iterable[Bounds]) -> Curve:
 
 
 def _last_safe(b: Bounds) -> float:
-    return math.nextafter(b.lower, math.inf) if b.best.status == "robust" and b.lower < b.upper else b.lower
+    return math.nextafter(b.lower, math.inf) if b.closed and b.lower == b.sure < b.upper else b.lower
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A line of the table every paper prints; certified + attacked + undecided are all inputs."""
+
+    series: str
+    norm: str
+    eps: float
+    inputs: int
+    clean: int  # classified right
+    unknown: int  # failed before anybody looked at their class
+    certified: int  # nothing of another class within eps, proved
+    attacked: int  # another class found within eps; misclassified inputs count
+
+    @property
+    def undecided(self) -> int:
+        return self.inputs - self.certified - self.attacked
+
+
+def accuracies(results: Results, eps: Sequence[float]) -> list[Accuracy]:
+    """Certified accuracy at each radius, from what is proved about every distance."""
+    lines: list[Accuracy] = []
+    for norm in results.norms:
+        for series in results.series:
+            bounds = list(results.bounds(series, norm).values())
+            unknown = sum(b.best.status == "failed" for b in bounds)
+            clean = sum(b.upper > 0.0 for b in bounds) - unknown
+            for e in eps if bounds else ():
+                attacked = sum(b.upper <= e for b in bounds)
+                certified = sum(b.certified(e) and b.upper > e for b in bounds)
+                lines.append(Accuracy(series, norm, e, len(bounds), clean, unknown, certified, attacked))
+    return lines
 
 
 @dataclass(frozen=True)
@@ -59,7 +93,8 @@ class Summary:
     undecided: int
     failed: int
     wrong: int  # misclassified to begin with: distance 0
-    median: float | None  # median distance, where it is determined by what is proved
+    not_robust: int  # decided at the radii asked about, and attacked at one of them
+    median: tuple[float, float]  # the median distance lies between these
     mean_proved: float  # mean robust radius proved; a lower bound of the average certified radius
     seconds: float
     median_seconds: float
@@ -91,7 +126,8 @@ def _summary(series: str, norm: str, method: str, records: list[Record]) -> Summ
         undecided=counts["undecided"],
         failed=counts["failed"],
         wrong=sum(r.status == "exact" and r.upper == 0.0 for r in records),
-        median=high if math.isfinite(high) and high - low <= 1e-5 * high else None,
+        not_robust=counts["not_robust"],
+        median=(low, high),
         mean_proved=fmean(finite) if finite else math.inf,
         seconds=sum(r.seconds for r in records),
         median_seconds=median(r.seconds for r in records),
@@ -174,17 +210,19 @@ class Comparison:
         return sum(b.lower > a.upper for a, b in self.pairs)
 
     @property
+    def ratios(self) -> list[float]:
+        """second / first on the inputs on which both are exact; others have no ratio yet."""
+        return [b.upper / a.upper for a, b in self.pairs if a.exact and b.exact and a.upper > 0]
+
+    @property
     def median_ratio(self) -> float | None:
-        """Median of second / first over the inputs on which both are exact."""
-        ratios = [b.upper / a.upper for a, b in self.pairs if a.exact and b.exact and a.upper > 0]
-        return median(ratios) if ratios else None
+        return median(self.ratios) if self.ratios else None
 
 
 def comparisons(results: Results) -> list[Comparison]:
-    """The first series against each other one, in every norm they share."""
+    """Every pair of series, in every norm they share."""
     found: list[Comparison] = []
-    first, *others = results.series
-    for second in others:
+    for first, second in combinations(results.series, 2):
         for norm in results.norms:
             a, b = results.bounds(first, norm), results.bounds(second, norm)
             shared = [(a[key], b[key]) for key in a if key in b]

@@ -17,9 +17,13 @@ from layercert.report.analysis import Confusion, Curve, comparisons, confusions,
 from layercert.report.figures import class_name
 from layercert.report.records import Record, Results
 from layercert.report.svg import LEFT, RIGHT, WIDTH
-from layercert.report.tables import machine_lines, overview, summary_table
+from layercert.report.tables import Table, accuracy_table, comparison_table, machine_lines, overview, summary_table
 
 Pictures = dict[tuple[int, int], list[str]]
+#: Figures of pairs of models; the table has all of them.
+FIGURES = 12
+#: A matrix of more classes than this would show nothing.
+WIDEST = 24
 
 
 def page(
@@ -57,6 +61,8 @@ def _asset(name: str) -> str:
 
 def _intro(results: Results) -> str:
     links = [f'<a href="#norm-{escape(n)}">{escape(n)}</a>' for n in results.norms]
+    if results.eps:
+        links.insert(0, '<a href="#accuracy">certified accuracy</a>')
     if len(results.methods) > 1:
         links.append('<a href="#methods">methods</a>')
     if len(results.series) > 1:
@@ -78,10 +84,10 @@ def _tiles(results: Results) -> str:
     records = results.records
     planned = sum(run.planned for run in results.runs)
     tiles = [("inputs", str(len({r.input_hash for r in records})))]
-    for status in ("exact", "robust", "undecided", "failed"):
+    for status in ("exact", "robust", "not_robust", "undecided", "failed"):
         count = sum(r.status == status for r in records)
-        if count or status in ("exact", "undecided"):
-            tiles.append((status, str(count)))
+        if count or status == "undecided":
+            tiles.append((status.replace("_", " "), str(count)))
     if planned > len(records):
         tiles.append(("not run yet", str(planned - len(records))))
     seconds = sum(r.seconds for r in records)
@@ -94,13 +100,29 @@ def _tiles(results: Results) -> str:
 
 
 def _summary(results: Results) -> str:
-    header, rows = summary_table(results)
-    head = "".join(f'<th class="{"left" if i < 3 else ""}">{escape(h)}</th>' for i, h in enumerate(header))
+    parts = f'<h2>Summary</h2><div class="card scroll">{_table(summary_table(results), 2)}</div>'
+    if results.eps:
+        hint = (
+            "clean: classified right. Certified: nothing of another class within eps, proved. Attacked: another class "
+            "found within eps; misclassified inputs count."
+        )
+        table = _table(accuracy_table(results), 2)
+        parts += (
+            f'<h2 id="accuracy">Certified accuracy</h2><div class="card scroll">{table}</div><p class="soft">{hint}</p>'
+        )
+    return parts
+
+
+def _table(table: Table, left: int) -> str:
+    """A plain table; the first columns are words."""
+    header, rows = table
+    kinds = ["left" if i < left or name == "method" else "" for i, name in enumerate(header)]
+    head = "".join(f'<th class="{kind}">{escape(h)}</th>' for h, kind in zip(header, kinds, strict=True))
     lines = "".join(
-        "<tr>" + "".join(f'<td class="{"left" if i < 3 else ""}">{escape(v)}</td>' for i, v in enumerate(row)) + "</tr>"
+        "<tr>" + "".join(f'<td class="{kind}">{escape(v)}</td>' for v, kind in zip(row, kinds, strict=True)) + "</tr>"
         for row in rows
     )
-    return f'<h2>Summary</h2><div class="card scroll"><table><tr>{head}</tr>{lines}</table></div>'
+    return f"<table><tr>{head}</tr>{lines}</table>"
 
 
 def _norm_section(results: Results, norm: str, names: Sequence[str]) -> str:
@@ -117,17 +139,18 @@ def _norm_section(results: Results, norm: str, names: Sequence[str]) -> str:
         if any(b.label is not None for b in members):
             figure = figures.class_figure(members, norm, names)
             hint = "a dot an input, bars for median and quartiles; below: nearest other class, count, median radius"
-            cards.append(_card(f"Classes{which}", hint, figure + _confusion(confusions(members), names)))
+            pairs = confusions(members)
+            inside = figure + _confusion(pairs, names)
+            cards.append(_card(f"Classes{which}", hint, inside, "classes" if _is_many(pairs) else ""))
     records = results.select(norm=norm)
     methods = [m for m in results.methods if any(r.method == m for r in records)]
     cards.append(_card("Time against radius", "seconds, log scale", figures.time_figure(records, norm, methods)))
     return f'<h2 id="norm-{escape(norm)}">{escape(norm)}</h2><div class="cards">{"".join(cards)}</div>'
 
 
-def _card(title: str, hint: str, inside: str) -> str:
-    return (
-        f'<figure class="card"><figcaption>{escape(title)}<small>{escape(hint)}</small></figcaption>{inside}</figure>'
-    )
+def _card(title: str, hint: str, inside: str, kind: str = "") -> str:
+    caption = f"<figcaption>{escape(title)}<small>{escape(hint)}</small></figcaption>"
+    return f'<figure class="card {kind}">{caption}{inside}</figure>'
 
 
 def _curve_data(curves: dict[str, Curve]) -> str:
@@ -145,6 +168,8 @@ def _confusion(found: Sequence[Confusion], names: Sequence[str]) -> str:
         return ""
     labels = sorted({c.label for c in found})
     targets = sorted({c.target for c in found} | set(labels))
+    if len(targets) > WIDEST:
+        return _frequent(found, names)
     most = max(c.count for c in found)
     cells = {(c.label, c.target): c for c in found}
 
@@ -155,13 +180,34 @@ def _confusion(found: Sequence[Confusion], names: Sequence[str]) -> str:
         share = round(15 + 70 * c.count / most)
         ink = "#fff" if share > 55 else "inherit"
         style = f"background:color-mix(in srgb, var(--c0) {share}%, var(--card));color:{ink}"
-        return f'<td style="{style}">{c.count}<small>{c.median:.3g}</small></td>'
+        tip = f"{class_name(k, names)} → {class_name(t, names)}: {c.count}, median radius {c.median:.4g}"
+        return f'<td style="{style}" title="{escape(tip)}">{c.count}<small>{c.median:.2g}</small></td>'
 
-    head = "".join(f"<th>{escape(class_name(t, names))}</th>" for t in targets)
+    head = "".join(f'<th title="{escape(class_name(t, names))}">{escape(class_name(t, names))}</th>' for t in targets)
     rows = "".join(
-        f"<tr><th>{escape(class_name(k, names))}</th>{''.join(cell(k, t) for t in targets)}</tr>" for k in labels
+        f'<tr><th title="{escape(class_name(k, names))}">{escape(class_name(k, names))}</th>'
+        f"{''.join(cell(k, t) for t in targets)}</tr>"
+        for k in labels
     )
-    return f'<div class="scroll"><table class="confusion"><tr><th>true ↓ nearest →</th>{head}</tr>{rows}</table></div>'
+    kind = "confusion many" if _is_many(found) else "confusion"
+    corner = "↓ →" if _is_many(found) else "true ↓ nearest →"
+    return (
+        f'<div class="scroll"><table class="{kind}"><tr><th title="rows: true class, columns: nearest">{corner}</th>'
+        f"{head}</tr>{rows}</table></div>"
+    )
+
+
+def _is_many(found: Sequence[Confusion]) -> bool:
+    """So many classes that the matrix needs the whole width."""
+    return len({c.target for c in found} | {c.label for c in found}) > 5
+
+
+def _frequent(found: Sequence[Confusion], names: Sequence[str], count: int = 20) -> str:
+    """For very many classes: the most frequent pairs instead of a matrix."""
+    ordered = sorted(found, key=lambda c: (-c.count, c.median))[:count]
+    rows = [[class_name(c.label, names), class_name(c.target, names), str(c.count), f"{c.median:.4g}"] for c in ordered]
+    header = ["class", "nearest", "count", "median radius"]
+    return f'<div class="scroll">{_table((header, rows), 2)}</div>'
 
 
 def _methods(results: Results) -> str:
@@ -193,24 +239,27 @@ def _embedded(path: Path) -> str:
 
 
 def _comparisons(results: Results) -> str:
+    found = comparisons(results)
+    if not found:
+        return ""
     cards: list[str] = []
-    for c in comparisons(results) if len(results.series) > 1 else []:
+    for c in found[:FIGURES]:
         ratio = c.median_ratio
         words = (
             f"{c.first} is more robust on {c.first_wins} of {len(c.pairs)} shared inputs, {c.second} on {c.second_wins}"
-            + ("" if ratio is None else f"; median ratio {ratio:.3g}")
+            + ("" if ratio is None else f"; median ratio {ratio:.3g} over {len(c.ratios)} inputs exact for both")
         )
         cards.append(_card(f"{c.first} against {c.second} · {c.norm}", words, figures.comparison_figure(c)))
-    if not cards:
-        return ""
-    return f'<h2 id="comparison">Comparison</h2><div class="cards">{"".join(cards)}</div>'
+    table = f'<div class="card scroll">{_table(comparison_table(results), 3)}</div>' if len(found) > 1 else ""
+    return f'<h2 id="comparison">Comparison</h2>{table}<div class="cards">{"".join(cards)}</div>'
 
 
+#: In this order from the left: a narrow screen shows the first ones.
 COLUMNS = (
-    ("name", "input", "text"), ("series", "model", "text"), ("norm", "norm", "text"), ("method", "method", "text"),
-    ("label", "class", "text"), ("target", "nearest", "text"), ("status", "status", "text"),
-    ("lower", "lower", "number"), ("upper", "upper", "number"), ("programs", "programs", "number"),
-    ("seconds", "seconds", "number"), ("certificate", "proof", "text"), ("note", "note", "text"),
+    ("name", "input", "text"), ("status", "status", "text"), ("lower", "lower", "number"), ("upper", "upper", "number"),
+    ("label", "class", "text"), ("target", "nearest", "text"), ("series", "model", "text"), ("norm", "norm", "text"),
+    ("method", "method", "text"), ("seconds", "seconds", "number"), ("programs", "programs", "number"),
+    ("certificate", "proof", "text"), ("note", "note", "text"),
 )  # fmt: skip
 
 

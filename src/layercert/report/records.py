@@ -40,10 +40,16 @@ class Record:
     seconds: float
     note: str
     certificate: str | None
+    asked: tuple[float, ...] = ()  # the radii at which the run verifies
 
     @property
     def solved(self) -> bool:
-        return self.status in ("exact", "robust")
+        return self.status in ("exact", "robust", "not_robust")
+
+    @property
+    def closed(self) -> bool:
+        """Nothing unsafe lies at the lower bound itself: it is a radius at which "robust" was proved."""
+        return self.status == "robust" or self.lower in self.asked
 
     @property
     def proved(self) -> float:
@@ -59,10 +65,16 @@ class Bounds:
     upper: float
     label: int | None
     best: Record
+    sure: float = 0.0  # as `lower`, but for exact distances the proved bound, which is up to 1e-6 below
+    closed: bool = False  # nothing unsafe lies at `sure` itself
 
     @property
     def exact(self) -> bool:
         return self.best.status == "exact"
+
+    def certified(self, radius: float) -> bool:
+        """Proved: nothing unsafe within the radius."""
+        return self.sure > radius or (self.closed and self.sure == radius)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +90,16 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Everything a report is made of."""
+    """Everything a report is made of; `eps` are the radii of its table of certified accuracy."""
 
     runs: list[Run]
     records: list[Record]
+    eps: tuple[float, ...] = ()
+
+    @property
+    def asked(self) -> tuple[float, ...]:
+        """The radii at which some run verified."""
+        return tuple(sorted({e for r in self.records for e in r.asked}))
 
     @property
     def norms(self) -> list[str]:
@@ -110,14 +128,16 @@ class Results:
         for r in self.select(series, norm):
             known = together.get(r.input_hash)
             if known is None:
-                together[r.input_hash] = Bounds(r.proved, r.upper, r.label, r)
+                together[r.input_hash] = Bounds(r.proved, r.upper, r.label, r, r.lower, r.closed)
                 continue
+            farther = max((known.sure, known.closed), (r.lower, r.closed))
             better = (not r.solved, r.upper) < (not known.best.solved, known.best.upper)
             together[r.input_hash] = Bounds(
                 max(known.lower, r.proved),
                 min(known.upper, r.upper),
                 known.label if r.label is None else r.label,
                 r if better else known.best,
+                *farther,
             )
         return together
 
@@ -177,6 +197,7 @@ def _record(row: dict[str, Any], number: int, run_name: str, run: Run, out: Path
         seconds=row["seconds"],
         note=row["note"],
         certificate=None if certificate is None else os.path.relpath(run.folder / certificate, out),
+        asked=tuple(run.facts["identity"].get("eps", ())),
     )
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from layercert.report.analysis import comparisons, confusions, curve, profiles, summarise
+from layercert.report.analysis import accuracies, comparisons, confusions, curve, profiles, summarise
 from layercert.report.figures import axis_end, class_name
 from layercert.report.records import Results, Run
 from layercert.report.svg import nice_step
@@ -28,18 +28,46 @@ def overview(results: Results) -> str:
 
 
 def summary_table(results: Results) -> Table:
-    header = ["model", "norm", "method", "inputs", "exact", "robust", "undecided", "failed", "misclassified",
-              "median radius", "mean proved", "median s", "total s", "programs"]  # fmt: skip
+    """What matters first, for narrow screens: the median, what is decided, then the rest."""
+    header = ["model", "norm", "median radius", "exact", "robust", "not robust", "undecided", "failed", "misclassified",
+              "inputs", "mean proved", "method", "median s", "total s", "programs"]  # fmt: skip
     rows = [
-        [s.series, s.norm, s.method, *map(str, (s.inputs, s.exact, s.robust, s.undecided, s.failed, s.wrong)),
-         "undecided" if s.median is None else f"{s.median:.5g}", f"{s.mean_proved:.5g}", f"{s.median_seconds:.3g}",
-         f"{s.seconds:.4g}", str(s.programs)]
+        [s.series, s.norm, interval(*s.median),
+         *map(str, (s.exact, s.robust, s.not_robust, s.undecided, s.failed, s.wrong, s.inputs)),
+         f"{s.mean_proved:.5g}", s.method, f"{s.median_seconds:.3g}", f"{s.seconds:.4g}", str(s.programs)]
         for s in summarise(results)
     ]  # fmt: skip
-    # columns of zeros say nothing: robust, failed and misclassified appear when there are any
-    dull = {i for i in (5, 7, 8) if all(row[i] == "0" for row in rows)}
+    # columns of zeros say nothing: these appear when there are any
+    dull = {
+        header.index(name)
+        for name in ("robust", "not robust", "failed", "misclassified")
+        if all(row[header.index(name)] == "0" for row in rows)
+    }
     keep = [i for i in range(len(header)) if i not in dull]
     return [header[i] for i in keep], [[row[i] for i in keep] for row in rows]
+
+
+def interval(low: float, high: float) -> str:
+    """A number known to lie between two: itself, where they agree."""
+    if math.isinf(high):
+        return "inf" if math.isinf(low) else f">= {low:.4g}"
+    return f"{high:.5g}" if high - low <= 1e-5 * high else f"{low:.4g} .. {high:.4g}"
+
+
+def accuracy_table(results: Results) -> Table:
+    """The table every paper prints; certified, attacked and undecided add up to all inputs."""
+    rows = [
+        [a.series, a.norm, f"{a.eps:.6g}", share(a.clean, a.clean + a.unknown, a.inputs),
+         *(share(k, k, a.inputs) for k in (a.certified, a.attacked, a.undecided)), str(a.inputs)]
+        for a in accuracies(results, results.eps)
+    ]  # fmt: skip
+    return ["model", "norm", "eps", "clean", "certified", "attacked", "undecided", "inputs"], rows
+
+
+def share(low: int, high: int, total: int) -> str:
+    """A part of all inputs, between two counts."""
+    text = f"{100 * low / total:.1f}"
+    return f"{text} %" if low == high else f"{text}-{100 * high / total:.1f} %"
 
 
 def curve_table(results: Results) -> Table:
@@ -75,12 +103,14 @@ def profile_table(results: Results) -> Table:
 
 
 def comparison_table(results: Results) -> Table:
+    """Every pair of models; the ratio is second / first, over the inputs on which both distances are exact."""
     rows = [
         [c.first, c.second, c.norm, str(len(c.pairs)), str(c.first_wins), str(c.second_wins),
-         "-" if c.median_ratio is None else f"{c.median_ratio:.4g}"]
+         "-" if c.median_ratio is None else f"{c.median_ratio:.4g}", str(len(c.ratios))]
         for c in comparisons(results)
     ]  # fmt: skip
-    return ["first", "second", "norm", "shared inputs", "first more robust", "second more robust", "median ratio"], rows
+    header = ["first", "second", "norm", "shared inputs", "first more robust", "second more robust", "median ratio"]
+    return [*header, "both exact"], rows
 
 
 def least_robust_table(results: Results, names: Sequence[str], count: int = 20) -> Table:
@@ -102,6 +132,8 @@ def markdown(results: Results, title: str, names: Sequence[str]) -> str:
     for line in results.contradictions():
         parts.append(f"**Contradiction, please report: {line}**")
     parts += ["## Summary", _markdown_table(summary_table(results))]
+    if results.eps:
+        parts += ["## Certified accuracy", _markdown_table(accuracy_table(results))]
     parts += ["## Share of inputs robust", _markdown_table(share_table(results))]
     parts += ["## Who is confused with whom", _markdown_table(confusion_table(results, names))]
     if len(results.methods) > 1:
