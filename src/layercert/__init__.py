@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from layercert.batch.many import Measurements, measure_all
     from layercert.certificate.checker import check
     from layercert.certificate.claim import Certificate, load_certificate
     from layercert.errors import LayerCertError
@@ -34,6 +35,7 @@ __all__ = [
     "Clause",
     "Growth",
     "LayerCertError",
+    "Measurements",
     "Network",
     "Problem",
     "Result",
@@ -48,6 +50,7 @@ __all__ = [
     "load_certificate",
     "load_spec",
     "measure",
+    "measure_all",
     "measure_spec",
     "robustness",
     "verify",
@@ -78,6 +81,8 @@ _HOME = {
     "measure_spec": "layercert.spec.growth",
     "verify_spec": "layercert.spec.verify",
     "measure": "layercert.run",
+    "measure_all": "layercert.batch.many",
+    "Measurements": "layercert.batch.many",
     "verify": "layercert.run",
 }
 

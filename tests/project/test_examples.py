@@ -48,6 +48,19 @@ def test_a_batch_with_a_report(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "report" / "index.html").stat().st_size > 50_000
 
 
+def test_many_inputs_from_python(tmp_path: Path) -> None:
+    lines = run("many_inputs.py", tmp_path).splitlines()
+    assert len(lines) == 11 and all(line.startswith("exact: ") for line in lines[:10])
+    assert lines[10].startswith("certified accuracy at 0.03: ")
+
+
+def test_certified_accuracy(tmp_path: Path) -> None:
+    lines = run("certified_accuracy.sh", tmp_path).splitlines()
+    table = lines[lines.index("model,norm,eps,clean,certified,attacked,undecided,inputs") + 1 :]
+    assert [line.split(",")[2] for line in table] == ["0.01", "0.03", "0.1"] * 2
+    assert all(line.endswith(",0.0 %,12") for line in table), "nothing is undecided"
+
+
 @pytest.mark.slow
 def test_a_dask_cluster(tmp_path: Path) -> None:
     pytest.importorskip("distributed")

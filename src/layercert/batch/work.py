@@ -48,6 +48,7 @@ class Outcome:
     worker: str = ""
     certificate: Any = None
     ended: bool = False
+    result: Result | None = None  # the whole answer, where one was given; it is not stored
 
     @staticmethod
     def failed(job: int, reason: str, worker: str = "", seconds: float = 0.0) -> Outcome:
@@ -88,6 +89,7 @@ class Outcome:
             note=result.note,
             worker=worker,
             certificate=result.certificate,
+            result=result,
         )
 
     @property
