@@ -25,6 +25,7 @@ from layercert.norms import Norm
 from layercert.problem import robustness
 from layercert.result import Result, Status
 from layercert.run import measure
+from layercert.shapes import flattened
 
 #: What a row of the table says, from left to right.
 COLUMNS = (
@@ -245,7 +246,9 @@ def _local(value: Any) -> Any:
 def _end(network: Network, end: ArrayLike) -> Any:
     """An end of the domain as plain numbers, which can be sent to other processes."""
     array = _local(end)
-    return float(array) if array.ndim == 0 else tuple(network.flattened(array, "end of the domain").tolist())
+    if array.ndim == 0:
+        return float(array)
+    return tuple(flattened(array, network.inputs, network.input_shape, "end of the domain").tolist())
 
 
 def _label(value: Any) -> int:
