@@ -20,7 +20,7 @@ from layercert.certificate.setting import Setting
 from layercert.problem import Clause
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, ROWS, build
-from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.record import Halfspace, RowParameters
 from layercert.search.task import Task
 from layercert.system import clock
 
@@ -53,6 +53,16 @@ class TreeRecorder:
 
     nodes: dict[int, Plan] = field(default_factory=dict)
     roots: dict[int, int] = field(default_factory=dict)  # id of the clause -> node
+
+    def ball(self, radius: float) -> None:
+        self.nodes.clear()
+        self.roots.clear()
+
+    def rows(self, node: int, rows: RowParameters) -> None:
+        pass  # the checker of this format finds its own
+
+    def wait(self, node: int, own: Halfspace) -> None:
+        pass  # the search that is recorded here runs to its end
 
     def root(self, node: int, clause: Clause) -> None:
         self.roots[id(clause)] = node

@@ -15,7 +15,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, ROWS, Model, build
-from layercert.search.adaptive.record import Halfspace, Recorder
+from layercert.search.adaptive.record import Halfspace, Recorder, RowParameters
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.queue import PriorityQueue
 from layercert.search.task import Task
@@ -76,6 +76,8 @@ class Ball:
         self.first: Indices
         self.model, self.first, self.root = build(task.problem, U)
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball
+        if recorder is not None:
+            recorder.ball(U)
 
     @property
     def goal(self) -> float:
@@ -172,9 +174,12 @@ class Ball:
 
     def _consider(self, node: Node, step: Vector) -> Iterator[Event]:
         """Close a bounded node, or finish it exactly, or queue it; its nearest point may be a witness."""
+        self._tell_rows(node)
         if node.bound >= self.goal:
             self._close(node)
             return
+        if self.recorder is not None:
+            self.recorder.wait(node.number, node.halfspace)
         problem = self.task.problem
         clause = problem.clauses[node.clause]
         yield from self._seek(step, node.clause)
@@ -203,6 +208,21 @@ class Ball:
             relaxation(self.model, node.state), w,
         )  # fmt: skip
         yield from self._consider(node, w)
+
+    def _tell_rows(self, node: Node) -> None:
+        """The rows' parameters as the last passes left them, for the neurons that are open at the node."""
+        model, state = self.model, node.state
+        if self.recorder is None or not len(model.slopes):
+            return
+        for k in range(1, len(model.noff) - 1):
+            below, end = int(model.noff[k]), int(model.noff[k + 1])
+            free = below + np.flatnonzero((state[LO, below:end] < 0) & (state[HI, below:end] > 0))
+            at = np.concatenate([2 * free, 2 * free + 1])
+            at = at[model.slopes[at, 0] >= 0]  # others had no pass yet
+            rows = RowParameters(
+                at // 2, at % 2 == 0, model.slopes[at, :below], model.betas[at, :below], model.pulls[at]
+            )
+            self.recorder.rows(node.number, rows)
 
     def _close(self, node: Node) -> None:
         self.closed = min(self.closed, node.bound)
