@@ -247,9 +247,13 @@ class TestBadModels:
         np.savez("nan.npz", W0=np.array([[1.0], [math.nan]]), b0=np.zeros(2))
         assert "weights[0] holds nan at (1, 0); weights must be finite" in self.measure("nan.npz", capsys)
 
-    def test_one_output(self, line: Path, capsys: Capture) -> None:
-        np.savez("one.npz", W0=np.ones((1, 1)), b0=np.zeros(1))
-        assert "needs two outputs or more to have another class" in self.measure("one.npz", capsys)
+    def test_no_output(self, line: Path, capsys: Capture) -> None:
+        np.savez("none.npz", W0=np.ones((0, 1)), b0=np.zeros(0))
+        assert "weights[0] must be a non-empty matrix (out, in), got shape (0, 1)" in self.measure("none.npz", capsys)
+
+    def test_a_threshold_beside_two_outputs(self, line: Path, capsys: Capture) -> None:
+        err = refused(["measure", "line.npz", "--input", "points.npz", "--threshold", "0.5"], capsys)
+        assert err == "a threshold belongs to a network with one output, this one has 2"
 
 
 class TestBadInputs:

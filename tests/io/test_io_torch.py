@@ -393,8 +393,12 @@ def test_what_is_changed_in_place_must_not_be_used_again(torch: ModuleType) -> N
     ("forward", "message"),
     [
         (
-            lambda self, x: self.a(x).sigmoid(),
-            r"sigmoid \(node 'sigmoid'\) is not supported; supported functions: abs",
+            lambda self, x: self.a(x).tanh(),
+            r"tanh \(node 'tanh'\) is not supported; supported functions: abs",
+        ),
+        (
+            lambda self, x: self.a(self.a(x).sigmoid()),
+            r"Linear 'a' follows sigmoid \(node 'sigmoid'\), which is taken only at the end",
         ),
         (lambda self, x: self.a(x) * x, r"mul \(node 'mul'\) multiplies two values .* not piecewise linear"),
         (lambda self, x: (self.a(x), x), "the output of Own is tuple, not one tensor that depends on the input"),

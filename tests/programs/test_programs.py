@@ -20,8 +20,10 @@ from layercert.norms import Box, Norm
 from layercert.programs.chain import SolverChain
 from layercert.programs.chain import forgive as USERS_FORGIVE  # noqa: N812 - as imported, before the tests replace it
 from layercert.programs.program import Candidates, Programs, Solutions, check, prove, single, verify
+from layercert.programs.solvers import smooth
 from layercert.programs.solvers.gram import Gram
 from layercert.programs.solvers.highs import Highs
+from layercert.programs.solvers.scaling import Scaled, box_ends
 from layercert.programs.solvers.smooth import Smooth
 from layercert.programs.stacks import STACKS, make_chain
 
@@ -80,6 +82,22 @@ def test_extreme_exponents_are_solved_or_left_open(p: float, boxed: bool) -> Non
     assert (answers.lower <= truth * (1 + 1e-6)).all()
     assert (answers.value >= truth * (1 - 1e-6)).all()
     assert answers.decided.all() or p == 50.0
+
+
+@pytest.mark.parametrize("i", range(3))
+def test_newton_arrives_where_the_gain_is_less_than_rounding(i: int) -> None:
+    """With a tilt the dual's terms cancel: near the optimum their rounding hides the gain, but not the residual."""
+    programs = build("tilt 0.9, n=40", 3.0, boxed=True).programs
+    assert programs.box is not None and programs.tilt is not None
+    (lo, hi), h, rows = box_ends(programs), programs.tilt, Scaled.of(programs)
+
+    def dual(t: float) -> smooth._Dual:
+        return smooth._Dual(programs.norm, rows.A, rows.r / t, int(rows.faces[i]), lo / t, hi / t, h)
+
+    t, optimum = smooth._tilted(dual, float(rows.lengths()[i]), math.inf)
+    for shift in np.logspace(-10, -7, 50):  # in another unit the optimum is as far away as this
+        moved = dual(t * (1 + shift))
+        assert moved.residual(moved.newton(moved.at(optimum.lam), math.inf)) <= smooth._RESIDUAL
 
 
 def test_cutoff_spares_the_point() -> None:

@@ -24,6 +24,7 @@ from layercert.programs.program import Candidates, Programs
 from layercert.programs.solvers.scaling import Scaled, at_sight, beyond, box_ends
 
 _RESIDUAL = 1e-13  # of a unit row, in units of the distance
+_NOISE = 1e-15  # of the terms of F: a few roundings, below which its growth is not seen
 _COARSE, _FINE = 1e-4, 1e-15  # relative progress at which L-BFGS-B stops
 _FAR = 1e4  # times the cutoff: multipliers that prove this much are a ray of emptiness for all purposes
 
@@ -69,6 +70,7 @@ class _State:
 
     lam: Vector
     value: float
+    noise: float  # what rounding leaves open of the value: its terms may be far larger than itself
     gradient: Vector
     w: Vector
     g: Vector
@@ -96,8 +98,10 @@ class _Dual:
     def at(self, lam: Vector) -> _State:
         g = lam @ self.A + self.h
         w = np.clip(-np.sign(g) * np.abs(g) ** (self.norm.q - 1.0), self.lo, self.hi)
-        F = float((np.abs(w) ** self.norm.p).sum()) / self.norm.p + float(g @ w) - float(lam @ self.r)
-        return _State(lam, F, self.A @ w - self.r, w, g)
+        length = float((np.abs(w) ** self.norm.p).sum()) / self.norm.p
+        F = length + float(g @ w) - float(lam @ self.r)
+        terms = length + float(np.abs(g) @ np.abs(w)) + float(np.abs(lam) @ np.abs(self.r))
+        return _State(lam, F, _NOISE * terms, self.A @ w - self.r, w, g)
 
     def start(self) -> Vector:
         """The farthest single row, solved exactly without box and tilt (unit rows: its dual norm is one)."""
@@ -161,15 +165,15 @@ class _Dual:
 
     def _step(self, state: _State, free: Mask, H: Matrix) -> _State | None:
         """The first damped step that gains; Levenberg's term grows where the quadratic model fails."""
-        size, residual, level = float(np.trace(H)) + 1e-300, self.residual(state), 1e-15 * abs(state.value)
+        size, residual = float(np.trace(H)) + 1e-300, self.residual(state)
         for damping in (1e-14, 1e-11, 1e-8, 1e-5, 1e-2):
             direction = np.linalg.solve(H + damping * size * np.eye(len(H)), state.gradient[free])
             for t in (1.0, 0.5, 0.2, 0.05):
                 lam = state.lam.copy()
                 lam[free] += t * direction
                 trial = self.at(self._project(lam))
-                if trial.value > state.value + level or (
-                    trial.value >= state.value - level and self.residual(trial) < residual
+                if trial.value > state.value + state.noise or (
+                    trial.value >= state.value - state.noise and self.residual(trial) < residual
                 ):
                     return trial
         return None
