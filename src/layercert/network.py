@@ -34,7 +34,7 @@ from layercert.system.files import whole_file
 DENSE_BYTES = 2**28
 #: The parts of a sparse matrix, and the facts about a model, that stand in a file beside the plain arrays.
 SPARSE_PARTS = ("data", "indices", "indptr", "shape")
-FACTS = ("input_shape", "input_range", "dropped", "threshold")
+FACTS = ("input_shape", "input_range", "dropped", "threshold", "input_names")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,7 @@ class Network:
         input_shape: The shape of one input in the model's file, () where the source has none.
         input_range: What the model itself clips its input to; the layers do so too.
         threshold: With a single output: above it the class is 1, else 0.
+        input_names: Names of the inputs (columns of a table), () where the source has none.
     """
 
     maps: tuple[LinearMap, ...]
@@ -60,6 +61,7 @@ class Network:
     input_shape: tuple[int, ...] = ()
     input_range: tuple[float, float] | None = None
     threshold: float = 0.0
+    input_names: tuple[str, ...] = ()
 
     @staticmethod
     def from_arrays(
@@ -360,9 +362,8 @@ class Network:
             with whole_file(target) as file:
                 np.savez(file, allow_pickle=False, **self.arrays())
         except OSError as error:
-            reason = error.strerror or error
             raise OptionError(
-                f"the network cannot be saved as {str(target)!r}: {reason}; "
+                f"the network cannot be saved as {str(target)!r}: {error.strerror or error}; "
                 f"is {str(target.resolve().parent)!r} a folder that you may write to?"
             ) from None
 

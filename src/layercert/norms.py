@@ -86,12 +86,16 @@ class Norm:
         """
         if not (np.isfinite(x).all() and np.isfinite(v).all()):
             return math.inf
-        numbers, e = whole(np.concatenate([x, v]))
-        moved = [abs(b - a) for a, b in zip(numbers[: len(x)], numbers[len(x) :], strict=True) if a != b]
+        moved, e = self._moved(x, v)
         try:
-            return float_above(_exact_length_up(moved, self.p) * times_power_of_two(1, e))
+            return float_above(_exact_length_up([size for size in moved if size], self.p) * times_power_of_two(1, e))
         except OverflowError:
             return math.inf
+
+    def _moved(self, x: Vector, v: Vector) -> tuple[list[int], int]:
+        """Whole numbers n and an exponent e: the coordinates count n * 2**e each, exactly."""
+        numbers, e = whole(np.concatenate([x, v]))
+        return [abs(b - a) for a, b in zip(numbers[: len(x)], numbers[len(x) :], strict=True)], e
 
     def dual(self, g: Vector | Matrix) -> Vector:
         """||g||_q along the last axis."""
@@ -158,6 +162,50 @@ class Norm:
             t = numerator / denominator * (1.0 - gamma(8))
         # written so that a NaN proves nothing
         return np.where(numerator > 0, np.where(denominator > 0, t, np.where(denominator == 0, math.inf, 0.0)), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedNorm(Norm):
+    """||weights * v||_p, with one number > 0 per coordinate; distances stay exact.
+
+    Searches know plain norms only and work on the equivalent problem in scaled coordinates (`layercert.scaled`).
+    """
+
+    weights: Vector
+
+    @property
+    def plain(self) -> Norm:
+        """l_p, for what is already scaled."""
+        return Norm(self.p)
+
+    @property
+    def name(self) -> str:
+        return f"weighted {self.plain.name}"
+
+    def __call__(self, v: Vector | Matrix) -> Vector:
+        return self.plain(v * self.weights)
+
+    def value(self, v: Vector) -> float:
+        return self.plain.value(v * self.weights)
+
+    def _moved(self, x: Vector, v: Vector) -> tuple[list[int], int]:
+        moved, e = super()._moved(x, v)
+        weights, own = whole(self.weights)
+        return [n * w for n, w in zip(moved, weights, strict=True)], e + own
+
+    def dual(self, g: Vector | Matrix) -> Vector:
+        return self.plain.dual(g / self.weights)
+
+    def steepest(self, g: Matrix) -> Matrix:
+        return self.plain.steepest(g / self.weights) / self.weights
+
+    def halfspace(self, g: Vector, s: float, box: Box | None = None) -> tuple[float, Vector]:
+        scaled = None if box is None else Box(box.lo * self.weights, box.hi * self.weights)
+        distance, step = self.plain.halfspace(g / self.weights, s, scaled)
+        return distance, step / self.weights
+
+    def prove_halfspace(self, g: Matrix, s: Vector, box: Box | None = None, drift: Vector | float = 0.0) -> Vector:
+        raise TypeError("bounds are proved in scaled coordinates: see layercert.scaled")
 
 
 @dataclass(frozen=True, eq=False)

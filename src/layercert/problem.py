@@ -8,7 +8,7 @@ and the nearest unsafe point always exists when the set is not empty.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -16,10 +16,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layercert.arrays import SMALLEST, Matrix, Vector, gamma
+from layercert.arrays import SMALLEST, Indices, Matrix, Vector, gamma
 from layercert.errors import InputError, OptionError
 from layercert.network import Network
-from layercert.norms import Box, Norm
+from layercert.norms import Box, Norm, WeightedNorm
+from layercert.questions import Fixed, Target, Weights, check_fixed, check_targets, check_weights, names_of
 from layercert.shapes import flattened
 
 
@@ -91,6 +92,8 @@ class Problem:
         radius: How far the search looks.
         domain: (low, high), the box of points that count; None for all points.
         label: The class whose robustness is asked, if that is the question.
+        targets: The classes that were asked for, None for any other class.
+        names: The names of the inputs, () where they have none.
     """
 
     network: Network
@@ -100,6 +103,8 @@ class Problem:
     radius: float = math.inf
     domain: tuple[Vector, Vector] | None = None
     label: int | None = None
+    targets: tuple[int, ...] | None = None
+    names: tuple[str, ...] = ()
 
     @cached_property
     def box(self) -> Box | None:
@@ -246,6 +251,10 @@ def robustness(
     label: int | None = None,
     radius: float | None = None,
     domain: tuple[ArrayLike, ArrayLike] | None = None,
+    *,
+    target: Target | None = None,
+    weights: Weights | None = None,
+    fixed: Fixed | None = None,
 ) -> Problem:
     """The robustness problem of the paper (eq. 1), every argument checked at the door.
 
@@ -256,25 +265,58 @@ def robustness(
         label: The class whose robustness is asked for; by default the class that the network gives x.
         radius: How far a search looks; None for no limit.
         domain: (low, high), two numbers or two arrays: only points inside this box count, and x must be one.
+        target: Ask for points of this class, or of one of these, instead of any other class.
+        weights: One number > 0 per input, or a mapping from some inputs to theirs: distances are ||weights * (v - x)||.
+        fixed: Inputs that stay as they are, by position or by name.
 
     Returns:
-        The problem, with one clause per other class.
+        The problem, with one clause per other class, or per target.
 
     Raises:
         InputError: x, the label or the domain does not fit the network.
         OptionError: An unknown norm or a radius out of range.
     """
     network = network.classifier
-    point = network.point(x)
+    point, names = network.point(x), names_of(network, x)
     box = check_domain(network, point, domain)
+    if fixed is not None:
+        box = _held(point, box, check_fixed(network, fixed, names))
     y = network.classify(point) if label is None else check_label(network, label)
-    clauses = []
-    for j in range(network.classes):
-        if j != y:
-            row = np.zeros((1, network.classes))
-            row[0, y], row[0, j] = 1.0, -1.0
-            clauses.append(Clause(row, np.zeros(1), target=j))
-    return Problem(network, point, tuple(clauses), Norm.of(norm), check_radius(radius), box, y)
+    measured_by = Norm.of(norm)
+    if weights is not None:
+        measured_by = WeightedNorm(measured_by.p, check_weights(network, weights, names))
+    targets = None if target is None else check_targets(network, target)
+    if targets is None:
+        clauses = tuple(over(j, (y,), network.classes) for j in range(network.classes) if j != y)
+    else:
+        clauses = tuple(over(j, range(network.classes), network.classes) for j in targets)
+    return Problem(network, point, clauses, measured_by, check_radius(radius), box, y, targets, names)
+
+
+def over(target: int, others: Iterable[int], classes: int) -> Clause:
+    """The outputs of which the target's is at least as large as those of some others: f_k - f_target <= 0 for each k.
+
+    Args:
+        target: A class.
+        others: Classes; the target itself among them does not count.
+        classes: How many classes there are.
+
+    Returns:
+        The clause, a row per other class.
+    """
+    rows = [k for k in others if k != target]
+    C = np.zeros((len(rows), classes))
+    C[np.arange(len(rows)), rows] = 1.0
+    C[:, target] = -1.0
+    return Clause(C, np.zeros(len(rows)), target=target)
+
+
+def _held(x: Vector, domain: tuple[Vector, Vector] | None, fixed: Indices) -> tuple[Vector, Vector]:
+    """The domain in which some inputs stay as they are."""
+    low, high = domain or (np.full(len(x), -np.inf), np.full(len(x), np.inf))
+    low, high = low.copy(), high.copy()
+    low[fixed] = high[fixed] = x[fixed]
+    return low, high
 
 
 def check_radius(radius: float | None) -> float:

@@ -7,9 +7,48 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from layercert.arrays import Vector
 from layercert.attack.strict import Holds
 from layercert.certificate.claim import Certificate
+
+
+@dataclass(frozen=True)
+class Change:
+    """One input of a witness that differs from the input asked about.
+
+    Attributes:
+        name: The name of the input, or its position where it has none.
+        position: Its position.
+        before: Its value in the input.
+        after: Its value in the witness.
+    """
+
+    name: str
+    position: int
+    before: float
+    after: float
+
+    @property
+    def by(self) -> float:
+        """after - before."""
+        return self.after - self.before
+
+
+class Changes(tuple[Change, ...]):
+    """The changes that make a witness of an input, the largest first. Printed, they are a table."""
+
+    def __str__(self) -> str:
+        if not self:
+            return "nothing changes"
+        lines = [("input", "from", "to", "change")]
+        lines += [(row.name, f"{row.before:.6g}", f"{row.after:.6g}", f"{row.by:+.6g}") for row in self]
+        wide = [max(len(line[i]) for line in lines) for i in range(4)]
+        return "\n".join(
+            "  ".join([line[0].ljust(wide[0]), *(c.rjust(n) for c, n in zip(line[1:], wide[1:], strict=True))])
+            for line in lines
+        )
 
 
 class Status(StrEnum):
@@ -71,6 +110,8 @@ class Result:
         fallbacks: Programs that a solver could not answer and handed on.
         certificate: The proof, where one was asked for and could be made.
         holds: In which arithmetics the witness is misclassified, None without a witness.
+        x: The input, as a flat vector.
+        names: The names of the inputs, () where they have none.
     """
 
     status: Status | Verdict
@@ -90,6 +131,19 @@ class Result:
     fallbacks: dict[str, int] = field(default_factory=dict)
     certificate: Certificate | None = None
     holds: Holds | None = None
+    x: Vector | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> Changes:
+        """What the witness changes: a row per input that differs, the largest change first; it prints as a table."""
+        if self.witness is None or self.x is None:
+            return Changes(())
+        moved = [int(i) for i in np.flatnonzero(self.witness != self.x)]
+        rows = [
+            Change(self.names[i] if self.names else str(i), i, float(self.x[i]), float(self.witness[i])) for i in moved
+        ]
+        return Changes(tuple(sorted(rows, key=lambda row: -abs(row.by))))
 
     def __str__(self) -> str:
         classes = "" if self.target is None or self.label is None else f" ({self.label} -> {self.target})"

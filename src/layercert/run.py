@@ -14,6 +14,7 @@ from layercert.certify import Unproved, prove
 from layercert.errors import OptionError
 from layercert.network import Network
 from layercert.problem import Problem, robustness
+from layercert.questions import Fixed, Target, Weights
 from layercert.result import Result, Status, Verdict
 from layercert.search.task import horizon
 from layercert.session import EXACT, MARGIN, NOISE, Progress, Session, Watch
@@ -57,6 +58,9 @@ def measure(
     time_limit: float | None = None,
     certificate: bool = False,
     *,
+    target: Target | None = None,
+    weights: Weights | None = None,
+    fixed: Fixed | None = None,
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
@@ -76,6 +80,9 @@ def measure(
         time_limit: Seconds after which the search stops with the bounds reached. Kernels that have to be compiled
             first, once per machine, cost no time of the limit.
         certificate: Make a certificate of the answer too, with the time limit once more.
+        target: Ask for points of this class, or of one of these, instead of any other class.
+        weights: One number > 0 per input, or a mapping from some inputs to theirs: distances are ||weights * (v - x)||.
+        fixed: Inputs that stay as they are, by position or by name.
         stack: The solvers for distance programs: "default", "library" or "paper".
         watch: Called as watch(progress, event) with each event of the search.
 
@@ -83,12 +90,13 @@ def measure(
         The bounds, the witness and how they were found. `status` is exact, robust or undecided.
 
     Raises:
-        InputError: x, the label or the domain does not fit the network.
+        InputError: x, the label, the domain, a target or a fixed input does not fit the network.
         OptionError: An unknown norm, method or stack, or a radius or time limit out of range.
         MissingPackageError: The stack needs a package that is not installed.
     """
     how = How(method, time_limit, certificate, stack, watch)
-    return closest(robustness(network, x, norm, label, radius, domain), how)
+    asked = robustness(network, x, norm, label, radius, domain, target=target, weights=weights, fixed=fixed)
+    return closest(asked, how)
 
 
 def closest(problem: Problem, how: How | None = None) -> Result:
@@ -115,7 +123,7 @@ def closest(problem: Problem, how: How | None = None) -> Result:
     elif math.isinf(progress.upper) and progress.lower >= problem.reach * (1.0 - 5e-10):  # the reach is 1e-9 too large
         status = Status.ROBUST
         note = note or "no unsafe point anywhere"
-    elif math.isinf(problem.radius) and progress.lower >= horizon(problem):
+    elif math.isinf(problem.radius) and progress.lower >= horizon(problem) * (1.0 - MARGIN):
         status = Status.ROBUST if math.isinf(progress.upper) else Status.UNDECIDED
         note = note or "a search without a radius looks no farther"
     else:
@@ -135,6 +143,9 @@ def verify(
     time_limit: float | None = None,
     certificate: bool = False,
     *,
+    target: Target | None = None,
+    weights: Weights | None = None,
+    fixed: Fixed | None = None,
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
@@ -150,6 +161,9 @@ def verify(
         method: Name of the search; `layercert.methods.METHODS` lists them, docs/which-method.md compares them.
         time_limit: Seconds after which the answer is undecided, None for no limit.
         certificate: Make a certificate of the answer too, with the time limit once more.
+        target: Ask for points of this class, or of one of these, instead of any other class.
+        weights: One number > 0 per input, or a mapping from some inputs to theirs: distances are ||weights * (v - x)||.
+        fixed: Inputs that stay as they are, by position or by name.
         stack: The solvers for distance programs: "default", "library" or "paper".
         watch: Called as watch(progress, event) with each event of the search.
 
@@ -157,14 +171,15 @@ def verify(
         The verdict robust, not_robust (with a witness) or undecided, and the bounds reached.
 
     Raises:
-        InputError: x, the label or the domain does not fit the network.
+        InputError: x, the label, the domain, a target or a fixed input does not fit the network.
         OptionError: No radius, an unknown norm, method or stack, or a radius or time limit out of range.
         MissingPackageError: The stack needs a package that is not installed.
     """
     if radius is None:
         raise OptionError("verify needs a radius >= 0; to find the largest robust radius use measure")
     how = How(method, time_limit, certificate, stack, watch)
-    return decide(robustness(network, x, norm, label, radius, domain), how)
+    asked = robustness(network, x, norm, label, radius, domain, target=target, weights=weights, fixed=fixed)
+    return decide(asked, how)
 
 
 def decide(problem: Problem, how: How | None = None) -> Result:
@@ -252,6 +267,8 @@ def _result(session: Session, status: Status | Verdict, note: str, how: How) -> 
         fallbacks={k: v for k, v in chain.fallbacks.items() if v},
         certificate=evidence,
         holds=holds,
+        x=problem.x,
+        names=problem.names,
     )
 
 

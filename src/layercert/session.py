@@ -13,8 +13,9 @@ from layercert.methods import method_named
 from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
 from layercert.programs.stacks import make_chain
+from layercert.scaled import Scaled, scaled
 from layercert.search.events import Bound, Event, Improve
-from layercert.search.task import Task
+from layercert.search.task import Task, horizon
 from layercert.system import clock
 from layercert.system.threads import one_thread
 
@@ -91,6 +92,7 @@ class Session:
         self.interrupted = False
         self.late = False
         self.over = False
+        self._view: Scaled | None = None
         self._task: Task | None = None
         self._events: Iterator[Event] | None = None
 
@@ -126,23 +128,27 @@ class Session:
         if self.note:
             self.over = True
             return
+        # searches work in coordinates in which the norm has no weights
+        far = min(problem.radius * (1.0 + 2.0 * MARGIN), horizon(problem) * (1.0 + MARGIN))
+        view = scaled(problem, far)
         if math.isinf(problem.radius) or self.stop_at_witness:
-            found = attack(problem, problem.radius)
+            found = attack(view.problem, view.problem.radius)
             if found is not None:
-                progress.offer(found[0], found[2])
+                progress.offer(view.offset(found[0]), view.clause(found[2]))
                 if self.watch is not None:  # the search may be silent for long; what is found is known at once
                     self.watch(progress, None)
         if self.stop_at_witness and progress.upper <= problem.radius:
             self.over = True
             return
+        view = scaled(problem, min(far, progress.upper))
         # Looking a little beyond the radius, and never beyond a witness we hold
-        self._task = Task(problem, progress.chain, min(problem.radius * (1.0 + MARGIN), progress.upper))
-        self.note = out_of_range(problem, self._task.cutoff)
+        self._task = Task(view.problem, progress.chain, min(view.problem.radius * (1.0 + MARGIN), progress.upper))
+        self.note = out_of_range(view.problem, self._task.cutoff)
         if self.note:
             self.over = True
             return
         self._task.any_witness = self.stop_at_witness
-        self._events = self.method.search(self._task)
+        self._view, self._events = view, _translated(view, self.method.search(self._task))
 
     def _book(self, event: Event) -> None:
         progress, radius = self.progress, self.progress.problem.radius
@@ -156,23 +162,39 @@ class Session:
 
     def _finish(self) -> None:
         """The search has said all it can."""
-        assert self._task is not None
+        assert self._task is not None and self._view is not None
         self.over = True
         progress, chain = self.progress, self._task.chain
-        _settle_on_its_piece(progress)
+        _settle_on_its_piece(progress, self._view)
         if chain.undecided and not progress.closed() and progress.lower < progress.problem.radius:
             self.note = f"{chain.undecided} distance programs could not be decided by any solver"
         else:
             self.note = self._task.note
 
 
-def _settle_on_its_piece(progress: Progress) -> None:
+def _translated(view: Scaled, events: Iterator[Event]) -> Iterator[Event]:
+    """The events of a search in scaled coordinates as those of the problem that was asked."""
+    if view.problem is view.original:
+        yield from events
+        return
+    for event in events:
+        if isinstance(event, Bound):
+            yield Bound(view.lower(event.lower))
+        elif isinstance(event, Improve):
+            clause, step = view.clause(event.clause), view.offset(event.step)
+            yield Improve(step, view.original.norm.value(step), clause)
+        else:
+            yield event
+
+
+def _settle_on_its_piece(progress: Progress, view: Scaled) -> None:
     """Where the nearest point could not be settled, try the nearest one of its own linear piece."""
     if progress.unsettled is None or progress.closed() or not progress.problem.network.fits_dense:
         return
-    length = progress.problem.norm.value(progress.unsettled)
-    task = Task(progress.problem, progress.chain, length * (1.0 + EXACT))
-    for event in task.decision(task.cells.full(task.cells.coordinates(progress.unsettled)), progress.problem.clauses):
+    step = view.inwards(progress.unsettled)
+    task = Task(view.problem, progress.chain, view.problem.norm.value(step) * (1.0 + EXACT))
+    piece = task.cells.full(task.cells.coordinates(step))
+    for event in _translated(view, task.decision(piece, view.problem.clauses)):
         if isinstance(event, Improve):
             progress.offer(event.step, event.clause)
 
@@ -190,7 +212,8 @@ def _answer_at_sight(progress: Progress) -> str:
             return f"the input lies on the decision boundary: a tie of {problem.label} and {clause.target}"
         own = problem.network.classify(problem.x)
         progress.clause = next(c for c in problem.clauses if c.target == own)
-        return f"the input is already classified as {own}, not as {problem.label}"
+        instead = "" if own == problem.label else f", not as {problem.label}"
+        return f"the input is already classified as {own}{instead}"
     if not problem.depends_on_input():
         progress.lower = math.inf
         return "the output does not depend on the input"

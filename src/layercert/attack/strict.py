@@ -80,4 +80,6 @@ def _ask(problem: Problem, v: Vector) -> tuple[str | None, bool | None]:
     outputs = runtime(v)
     if outputs is None or outputs.shape != (problem.network.classes,):
         return None, None
-    return str(getattr(runtime, "name", "its runtime")), int(outputs.argmax()) != problem.label
+    given = int(outputs.argmax())
+    agrees = given != problem.label if problem.targets is None else given in problem.targets
+    return str(getattr(runtime, "name", "its runtime")), agrees

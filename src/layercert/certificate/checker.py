@@ -21,12 +21,14 @@ from layercert.arrays import LARGE, Indices, Matrix, Vector
 from layercert.certificate.box_tree import prove_box_tree
 from layercert.certificate.claim import GO_ON, BoxTree, Certificate, Tree
 from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters
+from layercert.certificate.plain import without_weights
 from layercert.certificate.rejected import Rejected
 from layercert.certificate.setting import Setting
 from layercert.certificate.witness import prove_witness, unsafe
 from layercert.network import Network
-from layercert.norms import Norm
+from layercert.norms import Norm, WeightedNorm
 from layercert.problem import Clause, Problem
+from layercert.questions import LEAST, MOST
 from layercert.system.threads import one_thread
 
 #: More rounds of tightening than this are not useful; a file that asks for them is refused.
@@ -101,12 +103,13 @@ def check(network: Network, certificate: Certificate, exact: bool = False) -> Re
         network = network.classifier
     try:
         problem = _claim(network, certificate)
-        setting = Setting(network, certificate.x, certificate.p, certificate.radius, certificate.domain)
+        plain = without_weights(problem)
+        setting = Setting(plain.network, plain.x, certificate.p, certificate.radius, plain.domain)
         arithmetic = _arithmetic(setting, exact)
         leaves = 0
         if certificate.radius > 0:
             with np.errstate(all="ignore"), one_thread():
-                leaves = _prove(arithmetic, setting, certificate)
+                leaves = _prove(arithmetic, setting, plain.clauses, certificate.trees)
         upper = math.inf  # nothing but a witness proves that an unsafe point is near
         if certificate.witness is not None:
             upper = prove_witness(problem, certificate.witness, certificate.upper, exact)
@@ -150,31 +153,48 @@ def _claim(network: Network, certificate: Certificate) -> Problem:
         clauses.append(Clause(C, d, target))
     if certificate.label is not None:
         _check_robustness(network, certificate)
+    elif certificate.asked is not None:
+        raise Rejected("a claim about classes needs the label of x")
     return Problem(
-        network, x, tuple(clauses), Norm(certificate.p), certificate.radius, certificate.domain, certificate.label
+        network, x, tuple(clauses), _norm(certificate), certificate.radius, certificate.domain, certificate.label
     )
 
 
+def _norm(certificate: Certificate) -> Norm:
+    weights = certificate.weights
+    if weights is None:
+        return Norm(certificate.p)
+    if weights.shape != certificate.x.shape or not ((weights >= LEAST) & (weights <= MOST)).all():
+        raise Rejected(f"the weights must be {len(certificate.x)} numbers from {LEAST:.0e} to {MOST:.0e}")
+    return WeightedNorm(certificate.p, weights)
+
+
 def _check_robustness(network: Network, certificate: Certificate) -> None:
-    """A claim about a label must cover every other class: f_y - f_j <= 0 for each j."""
-    y = certificate.label
+    """A claim about a label must cover every other class: f_y - f_j <= 0 for each j. One about targets must cover each
+    of them, with nothing but f_k - f_j <= 0 for all other k."""
+    y, asked = certificate.label, certificate.asked
     assert y is not None
     if not 0 <= y < network.classes:
         raise Rejected(f"label {y} is out of range")
-    wanted = set(range(network.classes)) - {y}
+    wanted = set(range(network.classes)) - {y} if asked is None else set(asked)
+    if asked is not None and not (wanted and wanted <= set(range(network.classes))):
+        raise Rejected("the classes asked for are not classes of the network")
     for C, d, target in certificate.clauses:
-        row = np.zeros((1, network.classes))
-        if target is None or not 0 <= target < network.classes or target == y:
+        if target is None or target not in range(network.classes) or (asked is None and target == y):
             raise Rejected("a clause of a robustness claim names no other class")
-        row[0, y], row[0, target] = 1.0, -1.0
-        if C.shape != row.shape or (row != C).any() or d.any():
-            raise Rejected(f"the clause of class {target} is not f_{y} - f_{target} <= 0")
+        others = [y] if asked is None else [k for k in range(network.classes) if k != target]
+        rows = np.zeros((len(others), network.classes))
+        rows[np.arange(len(others)), others] = 1.0
+        rows[:, target] = -1.0
+        if C.shape != rows.shape or (rows != C).any() or d.any():
+            of = f"f_{y}" if asked is None else "each other output"
+            raise Rejected(f"the clause of class {target} is not {of} - f_{target} <= 0")
         wanted.discard(target)
     if wanted:
         raise Rejected(f"nothing is said about class {min(wanted)}")
 
 
-def _prove(arithmetic: Arithmetic, setting: Setting, certificate: Certificate) -> int:
+def _prove(arithmetic: Arithmetic, setting: Setting, clauses: Sequence[Clause], trees: Sequence[Tree | BoxTree]) -> int:
     """Prove every tree; returns the number of leaves."""
     network = setting.network
     start = Bounds(
@@ -182,19 +202,20 @@ def _prove(arithmetic: Arithmetic, setting: Setting, certificate: Certificate) -
         [-T.copy() for T in setting.T[: network.L]],
         [T.copy() for T in setting.T[: network.L]],
     )
+    unsafe_sets = [(clause.C, clause.d) for clause in clauses]
     if not all(np.isfinite(T).all() for T in setting.T):
         raise Rejected("the network's values overflow on this ball")
-    if any(not (np.abs(C) @ setting.T[-1] + np.abs(d) < 1e150).all() for C, d, _ in certificate.clauses):
+    if any(not (np.abs(C) @ setting.T[-1] + np.abs(d) < 1e150).all() for C, d in unsafe_sets):
         raise Rejected("a clause's values overflow on this ball")
-    if not arithmetic.exact and not all(setting.in_range(C, d) for C, d, _ in certificate.clauses):
+    if not arithmetic.exact and not all(setting.in_range(C, d) for C, d in unsafe_sets):
         raise Rejected(
             f"numbers beyond {LARGE:.0e} can occur on this ball, where the margins of float64 arithmetic do not hold; "
             "check in ball arithmetic (exact=True, --exact)"
         )
-    if not all(isinstance(tree, BoxTree) for tree in certificate.trees):
+    if not all(isinstance(tree, BoxTree) for tree in trees):
         arithmetic.tighten(start, None, 0.0)
     leaves = 0
-    for (C, d, _), tree in zip(certificate.clauses, certificate.trees, strict=True):
+    for (C, d), tree in zip(unsafe_sets, trees, strict=True):
         if isinstance(tree, BoxTree):
             leaves += prove_box_tree(setting, C, d, tree, arithmetic.exact)
             continue
@@ -306,10 +327,12 @@ def by_layer(values: Any, ends: Indices) -> list[Vector]:
 
 def _sentence(problem: Problem, certificate: Certificate, upper: float, leaves: int, arithmetic: str) -> str:
     """What was proved, in one sentence a reviewer can quote; `upper` is the witness's distance, rounded up."""
-    norm = Norm(certificate.p).name
+    norm = problem.norm.name
+    given = "that is not given" if certificate.asked is None else "that is given"
+    classes = str(certificate.label) if certificate.asked is None else " or ".join(map(str, certificate.asked))
     where = "" if certificate.domain is None else " inside the domain"
     if certificate.radius == 0 and certificate.witness is not None:  # of x itself nothing is said
-        what = "with an unsafe output" if certificate.label is None else f"that is not given class {certificate.label}"
+        what = "with an unsafe output" if certificate.label is None else f"{given} class {classes}"
         return (
             f"Proved for the network with SHA-256 {certificate.network[:16]}...: "
             f"a point{where} {what} lies at {norm} distance {upper:.9g} of x ({arithmetic})."
@@ -318,14 +341,14 @@ def _sentence(problem: Problem, certificate: Certificate, upper: float, leaves: 
         claim = "no point of the domain has an unsafe output"
     elif certificate.label is None:
         claim = f"no point within {norm} distance {certificate.radius:.9g} of x{where} has an unsafe output"
+    elif certificate.asked is not None:
+        claim = f"no point within {norm} distance {certificate.radius:.9g} of x{where} is given class {classes}"
     else:
-        claim = (
-            f"every point within {norm} distance {certificate.radius:.9g} of x{where} "
-            f"is given class {certificate.label}"
-        )
+        claim = f"every point within {norm} distance {certificate.radius:.9g} of x{where} is given class {classes}"
     text = f"Proved for the network with SHA-256 {certificate.network[:16]}...: {claim}"
     if certificate.witness is not None:
-        what = "an unsafe point" if certificate.label is None else "a point that is not"
+        what = "a point that is" if certificate.asked is not None else "a point that is not"
+        what = "an unsafe point" if certificate.label is None else what
         text += f", and {what} lies at distance {upper:.9g}"
     elif problem.reach > certificate.radius:
         text += "; there is no witness, so no upper bound of the distance is proved"

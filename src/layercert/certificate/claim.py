@@ -26,7 +26,8 @@ from layercert.errors import InputError
 from layercert.system.files import whole_file
 from layercert.system.npz import read_numpy
 
-VERSION = 1
+#: Weights and targets are what version 2 added; a reader of version 1 would not see them, so it must refuse such files.
+VERSION, PLAIN_VERSION = 2, 1
 #: `layer` of a node that splits nothing and goes on with other parameters.
 GO_ON = -1
 #: Files that would unpack to more than this are refused unread.
@@ -77,6 +78,9 @@ class Certificate:
         witness: An unsafe point, if one is known.
         upper: Its distance, inf without one.
         trees: The proof, one tree per clause.
+        weights: Distances are ||weights * (v - x)||; None for a plain norm.
+        asked: The classes that no point within the radius is given, where the claim is about these; None where it is
+            about every class but the label.
     """
 
     network: str
@@ -89,6 +93,8 @@ class Certificate:
     witness: Vector | None
     upper: float
     trees: tuple[Tree | BoxTree, ...]
+    weights: Vector | None = None
+    asked: tuple[int, ...] | None = None
 
     @property
     def leaves(self) -> int:
@@ -109,6 +115,8 @@ class Certificate:
             arrays["low"], arrays["high"] = self.domain
         if self.witness is not None:
             arrays["witness"] = self.witness
+        if self.weights is not None:
+            arrays["weights"] = self.weights
         for i, (C, d, _) in enumerate(self.clauses):
             arrays[f"C{i}"], arrays[f"d{i}"] = C, d
         for i, tree in enumerate(self.trees):
@@ -116,7 +124,7 @@ class Certificate:
                 arrays[f"{name}{i}"] = getattr(tree, name)
         header = {
             "format": "layercert certificate",
-            "version": VERSION,
+            "version": PLAIN_VERSION if self.weights is None and self.asked is None else VERSION,
             "network": self.network,
             "x_sha256": sha256(self.x),
             "p": "inf" if math.isinf(self.p) else self.p,
@@ -125,6 +133,7 @@ class Certificate:
             "radius": self.radius,
             "upper": None if math.isinf(self.upper) else self.upper,
             "leaves": self.leaves,
+            "asked": self.asked,
         }
         arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
         target = Path(path)
@@ -186,8 +195,8 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
     header = json.loads(arrays["header"].tobytes().decode())
     if not isinstance(header, dict) or header.get("format") != "layercert certificate":
         raise ValueError("the header is not that of a certificate")
-    if header["version"] != VERSION:
-        raise ValueError(f"it has version {header['version']}, this program reads version {VERSION}")
+    if header["version"] not in (PLAIN_VERSION, VERSION):
+        raise ValueError(f"it has version {header['version']}, this program reads versions up to {VERSION}")
     x = _vector(arrays["x"])
     if header["x_sha256"] != sha256(x):
         raise ValueError("x does not match its hash")
@@ -217,6 +226,8 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
         witness=_vector(arrays["witness"]) if "witness" in arrays else None,
         upper=math.inf if header["upper"] is None else float(header["upper"]),
         trees=tuple(trees),
+        weights=_vector(arrays["weights"]) if "weights" in arrays else None,
+        asked=None if header.get("asked") is None else tuple(int(k) for k in header["asked"]),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from layercert.arrays import Vector
 from layercert.certificate.rejected import Rejected
+from layercert.norms import WeightedNorm
 from layercert.problem import Problem
 
 #: The claimed distance may differ by this much (relative) from what is proved; more is taken for another claim.
@@ -34,7 +35,8 @@ def prove_witness(problem: Problem, witness: Vector, claimed: float, exact: bool
         raise Rejected("the witness is outside the domain")
     if not unsafe(problem, witness, exact):
         raise Rejected("the witness is not unsafe")
-    distance = distance_up(problem.x, witness, problem.norm.p)
+    weights = problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None
+    distance = distance_up(problem.x, witness, problem.norm.p, weights)
     if not claimed >= distance * (1.0 - SAME):
         raise Rejected(f"the witness is farther than the claimed {claimed}: it lies at distance {distance}")
     if not claimed <= distance * (1.0 + SAME) + 1e-12:
@@ -50,9 +52,14 @@ def unsafe(problem: Problem, v: Vector, exact: bool) -> bool:
     return any(max(clause.exact_margins(f)) <= 0 for clause in problem.clauses)
 
 
-def distance_up(x: Vector, v: Vector, p: float) -> float:
-    """The least float64 that is proved to be no less than ||v - x||_p (inf beyond all of them)."""
-    moved = [abs(Fraction(b) - Fraction(a)) for a, b in zip(x.tolist(), v.tolist(), strict=True) if a != b]
+def distance_up(x: Vector, v: Vector, p: float, weights: Vector | None = None) -> float:
+    """The least float64 that is proved to be no less than ||weights * (v - x)||_p (inf beyond all of them)."""
+    counts = [1.0] * len(x) if weights is None else weights.tolist()
+    moved = [
+        abs(Fraction(b) - Fraction(a)) * Fraction(w)
+        for a, b, w in zip(x.tolist(), v.tolist(), counts, strict=True)
+        if a != b
+    ]
     if not moved:
         return 0.0
     at_most = _comparison(moved, p)

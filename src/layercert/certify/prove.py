@@ -13,9 +13,11 @@ import math
 from layercert.arrays import Vector
 from layercert.bounds.magnitude import out_of_range
 from layercert.certificate.claim import BoxTree, Certificate, Tree
+from layercert.certificate.plain import without_weights
 from layercert.certificate.setting import Setting
 from layercert.certify.boxes import Unclosed, box_tree
 from layercert.certify.neurons import TreeBuilder, TreeRecorder, Unproved
+from layercert.norms import WeightedNorm
 from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
 from layercert.search.adaptive import adaptive
@@ -52,7 +54,9 @@ def _prove(problem: Problem, lower: float, witness: Vector | None, upper: float,
     if not problem.network.fits_dense:
         raise Unproved("the network's sparse layers are too large to be made dense, which certificates need")
     radius = min(lower * (1.0 - MARGIN), problem.reach)
-    reason = out_of_range(problem, radius)
+    weights = problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None
+    plain = without_weights(problem.within(radius))
+    reason = out_of_range(plain, radius)
     if reason:
         raise Unproved(reason)
     trees: list[Tree | BoxTree] = []
@@ -61,10 +65,10 @@ def _prove(problem: Problem, lower: float, witness: Vector | None, upper: float,
     if by_boxes and math.isinf(problem.norm.p) and radius > 0:
         # without a witness nothing says that the margin is needed, and a whole domain should be covered to its ends
         full = min(lower, problem.reach) if witness is None else radius
-        trees = _box_trees(problem, full, witness)
+        trees = _box_trees(without_weights(problem.within(full)), full, witness)
         radius = full if trees else radius
     if not trees:
-        trees = _neuron_trees(problem, radius)
+        trees = _neuron_trees(plain, radius)
     return Certificate(
         network=problem.network.sha256,
         x=problem.x,
@@ -76,6 +80,8 @@ def _prove(problem: Problem, lower: float, witness: Vector | None, upper: float,
         witness=witness,
         upper=upper,
         trees=tuple(trees),
+        weights=weights,
+        asked=problem.targets,
     )
 
 

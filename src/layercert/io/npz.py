@@ -1,8 +1,8 @@
 """Networks in numpy's .npz files: W0, b0, W1, b1, ..., each W of shape (out, in). Other keys are ignored.
 
 A sparse W1 is stored as scipy's compressed rows: W1_data, W1_indices, W1_indptr, W1_shape. What is known of a model
-that was read from elsewhere may stand beside them: input_shape, input_range, dropped, threshold. `Network.save` writes
-such files.
+that was read from elsewhere may stand beside them: input_shape, input_range, dropped, threshold, input_names.
+`Network.save` writes such files.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def _with_facts(network: Network, arrays: Mapping[str, NDArray[Any]]) -> Network
         "input_range": ("fiu", 1, "two numbers"),
         "dropped": ("U", 0, "a name"),
         "threshold": ("fiu", 0, "a number"),
+        "input_names": ("U", 1, "names"),
     }
     facts: dict[str, Any] = {}
     for name, (kinds, axes, what) in wanted.items():
@@ -77,6 +78,10 @@ def _with_facts(network: Network, arrays: Mapping[str, NDArray[Any]]) -> Network
     if math.prod(facts.get("input_shape", (network.inputs,))) != network.inputs:
         raise ModelError(
             f"input_shape is {facts['input_shape']}, which does not fit {network.inputs} inputs; leave it out"
+        )
+    if len(facts.get("input_names", ())) not in (0, network.inputs):
+        raise ModelError(
+            f"input_names holds {len(facts['input_names'])} names for {network.inputs} inputs; leave it out"
         )
     return replace(network, **facts)
 

@@ -40,7 +40,8 @@ def read_sklearn(model: Any) -> Network:
         y = _row(steps[-1], _CLASSIFIERS, "classifier")(steps[-1], x)
         network = y.network(f"scikit-learn {type(steps[-1]).__name__}")
     runtime = SklearnRuntime(model, network.classes)
-    return replace(network, input_shape=(1, int(inputs)), runtime=runtime)
+    names = tuple(str(name) for name in getattr(steps[0], "feature_names_in_", ()))
+    return replace(network, input_shape=(1, int(inputs)), runtime=runtime, input_names=names)
 
 
 def _steps(model: Any, pipeline: type) -> Iterator[Any]:

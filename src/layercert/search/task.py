@@ -21,6 +21,7 @@ from layercert.arrays import Indices, Vector
 from layercert.attack.attack import attack
 from layercert.geometry import Cell, Cells, Polyhedron
 from layercert.geometry.rowspace import row_space
+from layercert.norms import Norm
 from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
 from layercert.programs.program import Programs, Solutions, gap_closed, single
@@ -42,6 +43,8 @@ class Task:
     """One search for one problem."""
 
     def __init__(self, problem: Problem, chain: SolverChain, U: float | None = None) -> None:
+        if type(problem.norm) is not Norm:
+            raise TypeError("a search knows plain norms only: give it layercert.scaled.scaled(problem, reach).problem")
         self.problem = problem
         self.chain = chain
         self.U = min(problem.radius if U is None else U, problem.reach)

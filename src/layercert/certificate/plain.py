@@ -1,0 +1,61 @@
+"""A claim about a weighted norm as one about a plain norm, which is what the trees prove.
+
+In the coordinates u = D(v - x), D the weights, the ball ||u|| <= r around 0 is the claim's ball, exactly. The network
+in these coordinates has the first layer W = W^0 D^-1 and the bias b = W^0 x + b^0, both rounded; what this may change
+in its outputs is added to the clauses' right-hand sides: points that are unsafe stay unsafe. The search has its own way
+to do this (`layercert.scaled`), so that one mistake cannot hide in both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from layercert.arrays import EPS, SMALLEST, Vector, gamma
+from layercert.network import Network
+from layercert.norms import Norm, WeightedNorm
+from layercert.problem import Clause, Problem
+
+
+def without_weights(problem: Problem) -> Problem:
+    """A problem whose clauses hold nowhere within its radius only if those of the given one do not; the radius is
+    finite and the network's layers are dense."""
+    norm = problem.norm
+    if not isinstance(norm, WeightedNorm):
+        return problem
+    network, weights = problem.network, norm.weights
+    W0, b0, n = network.weights[0], network.biases[0], network.inputs
+    with np.errstate(over="ignore", invalid="ignore"):
+        W = W0 / weights
+        b = W0 @ problem.x + b0
+        lost = gamma(n + 2) * (np.abs(W0) @ np.abs(problem.x) + np.abs(b0)) + 2.0 * (n + 2) * SMALLEST
+        low, high = _offsets(problem, weights)
+        room = np.minimum(np.maximum(-low, high), problem.radius)
+        error = (np.where(W0 != 0, EPS * np.abs(W) + SMALLEST, 0.0) @ room + lost) * (1.0 + gamma(2 * n + 8))
+        for V in network.weights[1:]:
+            error = (np.abs(V) @ error) * (1.0 + gamma(V.shape[1] + 4)) + V.shape[1] * SMALLEST
+        clauses = tuple(Clause(c.C, _above(c, error), c.target) for c in problem.clauses)
+    return replace(
+        problem,
+        network=Network((W, *network.maps[1:]), (b, *network.biases[1:]), network.source),
+        x=np.zeros(n),
+        clauses=clauses,
+        norm=Norm(norm.p),
+        domain=None if problem.domain is None else (low, high),
+    )
+
+
+def _offsets(problem: Problem, weights: Vector) -> tuple[Vector, Vector]:
+    """The domain's ends as u, rounded outwards."""
+    if problem.domain is None:
+        return np.full(len(weights), -math.inf), np.full(len(weights), math.inf)
+    down, up = (end - problem.x for end in problem.domain)  # one rounding, exactly 0 where the end is x
+    down, up = down * weights * (1.0 + gamma(4)), up * weights * (1.0 + gamma(4))
+    return np.where(down < 0, np.nextafter(down, -np.inf), 0.0), np.where(up > 0, np.nextafter(up, np.inf), 0.0)
+
+
+def _above(clause: Clause, error: Vector) -> Vector:
+    more = (np.abs(clause.C) @ error) * (1.0 + gamma(len(error) + 4))
+    return np.asarray(np.nextafter(clause.d + more, np.inf))

@@ -1,0 +1,251 @@
+"""Targets, weights and fixed inputs: every method against brute force, certificates in both arithmetics, messages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+import layercert as lc
+from helpers.brute import brute_force
+from layercert.certificate.checker import check
+from layercert.certificate.claim import load_certificate
+from layercert.certificate.plain import without_weights
+from layercert.errors import InputError, OptionError
+from layercert.methods import METHODS
+from layercert.network import Network
+from layercert.norms import Norm, WeightedNorm
+from layercert.problem import Problem, robustness
+from layercert.run import How, closest, decide
+from layercert.scaled import scaled
+
+NORMS = ["l1", "l2", "linf", 3.0]
+
+
+def random_network(seed: int, inputs: int = 3) -> Network:
+    rng = np.random.default_rng(seed)
+    sizes = (inputs, 4, 3, 3)
+    return Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in pairwise(sizes)],
+        [rng.normal(size=m) for m in sizes[1:]],
+    )
+
+
+def in_scaled_inputs(problem: Problem) -> Problem:
+    """The same question without weights, up to rounding: what brute force can answer."""
+    assert isinstance(problem.norm, WeightedNorm)
+    w, network = problem.norm.weights, problem.network
+    return replace(
+        problem,
+        network=Network.from_arrays([network.weights[0] / w, *network.weights[1:]], network.biases),
+        x=problem.x * w,
+        norm=Norm(problem.norm.p),
+        domain=None if problem.domain is None else (problem.domain[0] * w, problem.domain[1] * w),
+    )
+
+
+def questions() -> list[tuple[Problem, float]]:
+    """Some weighted problems, with targets, domains and fixed inputs here and there, and their distances."""
+    found = []
+    for seed, norm in enumerate(NORMS * 3):
+        rng = np.random.default_rng(100 + seed)
+        network, x = random_network(seed), rng.normal(size=3)
+        weights = rng.choice([0.37, 1.0, 3.3, 17.0], size=3)  # 1/w and w * x are rounded
+        domain = (x - rng.uniform(1, 4, size=3), x + rng.uniform(1, 4, size=3)) if seed % 2 else (-9.0, 9.0)
+        target = [(network.classify(x) + 1) % 3] if seed % 3 == 0 else None
+        fixed = [seed % 3] if seed % 4 == 1 else None
+        problem = robustness(network, x, norm, domain=domain, target=target, weights=weights, fixed=fixed)
+        found.append((problem, brute_force(in_scaled_inputs(problem))[0]))
+    return found
+
+
+QUESTIONS = questions()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_finds_the_weighted_distance(method: str) -> None:
+    for problem, true in QUESTIONS:
+        if method == "mip" and problem.norm.p not in (1.0, math.inf):
+            continue
+        r = closest(problem, How(method))
+        assert r.lower <= true * (1 + 1e-7) and r.upper >= true * (1 - 1e-7)
+        if METHODS[method].complete:
+            assert r.status == ("robust" if math.isinf(true) else "exact"), r
+        if r.witness is not None:
+            assert problem.is_unsafe(r.witness)
+            assert problem.domain is not None
+            assert ((problem.domain[0] <= r.witness) & (r.witness <= problem.domain[1])).all()
+            assert decide(problem.within(r.lower * 0.999), How(method)).status != "not_robust"
+
+
+def test_some_of_these_have_an_answer_and_some_need_a_fixed_input() -> None:
+    distances = [true for _, true in QUESTIONS]
+    assert sum(math.isfinite(d) for d in distances) >= 6
+    assert any(p.domain is not None and (p.domain[0] == p.domain[1]).any() for p, _ in QUESTIONS)
+
+
+@pytest.mark.parametrize("norm", [1.0, 2.0, 3.0, math.inf])
+def test_the_length_of_a_witness_is_exact(norm: float) -> None:
+    """As rationals: no float64 below it is a bound of ||w * (v - x)||_p, and it is one."""
+    rng = np.random.default_rng(3)
+    x, v, w = rng.normal(size=5), rng.normal(size=5), rng.uniform(0.1, 10, size=5)
+    upper = WeightedNorm(norm, w).distance_up(x, v)
+    moved = [Fraction(c) * abs(Fraction(b) - Fraction(a)) for a, b, c in zip(x, v, w, strict=True)]
+    below = math.nextafter(upper, 0.0)
+    if math.isinf(norm):
+        assert Fraction(upper) >= max(moved) > Fraction(below)
+    else:
+        k = int(norm)
+        assert Fraction(upper) ** k >= sum(m**k for m in moved) > Fraction(below) ** k
+
+
+def unsafe_points(problem: Problem, count: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    box = problem.domain or (np.full(3, -9.0), np.full(3, 9.0))
+    points = (problem.into_domain(problem.x + rng.normal(size=3) * rng.uniform(0, 6)) for _ in range(4000))
+    inside = (v for v in points if ((box[0] <= v) & (v <= box[1])).all() and problem.is_unsafe(v))
+    return [v for v, _ in zip(inside, range(count), strict=False)]
+
+
+def test_scaling_loses_no_unsafe_point() -> None:
+    """In rationals: what is unsafe stays unsafe in scaled inputs, inside their domain, at the same distance."""
+    seen = 0
+    for problem, _ in QUESTIONS:
+        view = scaled(problem, 200.0)
+        plain = without_weights(replace(problem, radius=200.0))
+        assert isinstance(problem.norm, WeightedNorm)
+        for v in unsafe_points(problem, 5):
+            offset = [Fraction(b) - Fraction(a) for a, b in zip(problem.x, v, strict=True)]
+            x = view.problem.x
+            # the search's coordinates: u = x' + (v - x) / s; the checker's: u = w (v - x)
+            found = (
+                (view.problem, [Fraction(c) + o / Fraction(s) for c, o, s in zip(x, offset, view.scale, strict=True)]),
+                (plain, [o * Fraction(w) for o, w in zip(offset, problem.norm.weights, strict=True)]),
+            )
+            for inner, u in found:
+                f = inner.network.exact(u)
+                assert any(max(clause.exact_margins(f)) <= 0 for clause in inner.clauses)
+                assert inner.domain is not None
+                assert all(
+                    Fraction(a) <= b <= Fraction(c) for (a, c), b in zip(np.transpose(inner.domain), u, strict=True)
+                )
+            here = max(abs(o) * Fraction(w) for o, w in zip(offset, problem.norm.weights, strict=True))
+            there = max(abs(a - Fraction(b)) for a, b in zip(found[0][1], view.problem.x, strict=True))
+            assert abs(here - there) <= here * Fraction(view.slip)
+            seen += 1
+    assert seen >= 20
+
+
+def test_powers_of_two_change_nothing() -> None:
+    network, x, w = random_network(1), np.array([0.3, -0.2, 0.7]), np.array([0.25, 4.0, 1.0])
+    problem = robustness(network, x, "l2", domain=(-2.0, 2.0), weights=w)
+    view = scaled(problem, 10.0)
+    assert view.slip == 0.0
+    assert all((a.d == b.d).all() for a, b in zip(view.problem.clauses, problem.clauses, strict=True))
+    assert (view.problem.network.weights[0] * w == network.weights[0]).all()
+    assert lc.measure(network, x, "l2", weights=np.ones(3)).upper == lc.measure(network, x, "l2").upper
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_certificates_carry_weights_and_targets(exact: bool, tmp_path: Path) -> None:
+    proved = 0
+    for problem, true in QUESTIONS:
+        r = closest(problem, How(certificate=True))
+        assert r.certificate is not None, r.note
+        r.certificate.save(tmp_path / "proof.npz")
+        again = load_certificate(tmp_path / "proof.npz")
+        report = check(problem.network, again, exact)
+        assert report.ok, report
+        assert report.lower <= true * (1 + 1e-7) and report.upper >= true * (1 - 1e-7)
+        assert report.lower >= 0.99 * min(true, problem.reach)
+        assert "weighted" in report.sentence
+        if problem.targets is not None:
+            assert f"is given class {problem.targets[0]}" in report.sentence
+        proved += 1
+    assert proved == len(QUESTIONS)
+
+
+def test_a_certificate_for_other_weights_or_targets_proves_nothing() -> None:
+    network, x = random_network(2), np.array([0.3, -0.2, 0.7])
+    y = network.classify(x)
+    r = lc.measure(network, x, "l2", weights=[1.0, 3.0, 0.3], certificate=True)
+    assert r.certificate is not None and check(network, r.certificate).ok
+    heavier = replace(r.certificate, weights=np.array([1.0, 3.0, 0.03]))  # a larger ball than was proved
+    assert not check(network, heavier).ok
+    assert "weights" in check(network, replace(r.certificate, weights=np.array([1.0, -1.0, 1.0]))).reason
+    aimed = lc.measure(network, x, "l2", target=(y + 1) % 3, certificate=True).certificate
+    assert aimed is not None and check(network, aimed).ok
+    assert "nothing is said" in check(network, replace(aimed, asked=(0, 1, 2))).reason
+    assert "not f_" in check(network, replace(aimed, asked=None)).reason
+
+
+def test_a_target_is_the_class_of_the_witness() -> None:
+    network, x = random_network(0), np.array([0.1, 0.4, -0.3])
+    y = network.classify(x)
+    distances = {}
+    for t in range(3):
+        r = lc.measure(network, x, "l2", target=t, radius=50.0)
+        distances[t] = r.upper
+        if t == y:
+            assert r.upper == 0.0 and r.note == f"the input is already classified as {y}"
+        elif r.witness is not None:
+            f = network.exact(r.witness)
+            assert f[t] == max(f) and r.target == t
+    nearest = lc.measure(network, x, "l2", radius=50.0).upper
+    others = [t for t in range(3) if t != y]
+    assert nearest == pytest.approx(min(distances[t] for t in others), rel=1e-6)
+    both = lc.measure(network, x, "l2", target=others, radius=50.0)
+    assert both.upper == pytest.approx(nearest, rel=1e-6)
+
+
+def test_a_fixed_input_does_not_move() -> None:
+    network, x = random_network(4), np.array([0.1, 0.4, -0.3])
+    r = lc.measure(network, x, "l1", fixed=[1])
+    assert r.witness is not None and r.witness[1] == x[1]
+    assert r.upper >= lc.measure(network, x, "l1").upper
+    r = lc.measure(network, x, "l1", fixed=np.array([True, True, True]))
+    assert r.status == "robust" and "no unsafe point anywhere" in r.note
+
+
+def test_columns_have_names(tmp_path: Path) -> None:
+    network = replace(random_network(4), input_names=("age", "income", "debt"))
+    x = np.array([0.1, 0.4, -0.3])
+    by_name = lc.measure(network, x, "l1", fixed="income", weights={"debt": 4.0, 0: 0.5})
+    by_position = lc.measure(network, x, "l1", fixed=[1], weights=[0.5, 1.0, 4.0])
+    assert by_name.upper == by_position.upper
+    assert {row.name for row in by_name.changes} <= {"age", "debt"}
+    table = str(by_name.changes).splitlines()
+    assert table[0].split() == ["input", "from", "to", "change"] and len(table) == 1 + len(by_name.changes)
+    network.save(tmp_path / "named.npz")
+    assert lc.load(tmp_path / "named.npz").input_names == network.input_names
+
+
+def test_a_series_of_pandas_brings_its_names() -> None:
+    row = pandas.Series([0.1, 0.4, -0.3], index=["age", "income", "debt"])
+    r = lc.measure(random_network(4), row, "l1", fixed=["income"])
+    assert r.names == ("age", "income", "debt") and r.witness is not None and r.witness[1] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("target", 7, "target 7 is out of range: the network has 3 outputs"),
+        ("target", "dog", "a target is a class number or several of them, got 'dog'"),
+        ("target", [], "there is no target"),
+        ("weights", [1.0, 2.0], "the list of weights has 2 numbers"),
+        ("weights", [1.0, 0.0, 1.0], "got 0 for input 1"),
+        ("weights", {"age": 2.0}, "there is no input 'age'; inputs have no names here; positions are 0..2"),
+        ("fixed", [3], "input 3 is out of range: there are 3 inputs, 0..2"),
+        ("fixed", ["age"], "there is no input 'age'"),
+        ("fixed", np.array([True]), "fixed has 1 truth values, the network has 3 inputs"),
+    ],
+)
+def test_messages(option: str, value: object, message: str) -> None:
+    with pytest.raises((InputError, OptionError), match=message.replace("(", r"\(")):
+        lc.measure(random_network(0), np.zeros(3), **{option: value})  # type: ignore[arg-type]
