@@ -438,3 +438,34 @@ def test_the_library_loads_what_is_asked_for() -> None:
     assert {"measure", "verify", "load"} <= set(dir(lc))
     with pytest.raises(AttributeError, match="module 'layercert' has no attribute 'mesure'"):
         lc.mesure  # noqa: B018
+
+
+class TestNames:
+    """Names that no terminal can show are shown escaped."""
+
+    def test_a_name_that_does_not_fit_the_encoding_of_the_terminal(self, tmp_path: Path) -> None:
+        lc.Network.from_arrays([[[1.0], [0.5]]], [[0.0, 0.0]]).save(tmp_path / "net.npz")
+        bounds = "(assert (>= X_0 0))(assert (<= X_0 1))(assert (<= Y_0 -1))"
+        declared = "".join(f"(declare-const {name} Real)" for name in ("X_0", "Y_0", "Y_1"))
+        (tmp_path / "prüf_λ.vnnlib").write_text(declared + bounds)
+        environment = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}
+        for command in (
+            ["verify", "net.npz", "prüf_λ.vnnlib", "--certificate", "proof.npz"],
+            ["check", "proof.npz", "net.npz", "--spec", "prüf_λ.vnnlib"],
+        ):
+            done = subprocess.run(
+                [*LAYERCERT, *command], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120
+            )
+            assert done.returncode == 0, done.stderr
+        assert r"pr\xfcf_\u03bb.vnnlib" in done.stdout
+
+    @pytest.mark.skipif(sys.platform == "darwin", reason="its file systems take names in UTF-8 only")
+    def test_a_name_that_is_not_unicode(self, tmp_path: Path) -> None:
+        name = os.fsdecode(b"bad\xff.npz")
+        lc.Network.from_arrays([[[1.0], [0.5]]], [[0.0, 0.0]]).save(tmp_path / name)
+        np.savez(tmp_path / "points.npz", X=np.array([[0.3]]), y=np.array([0]))
+        done = run("batch", name, "--data", "points.npz", "--out", "run", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        done = run("report", "run", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert r"bad\udcff" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

@@ -15,8 +15,8 @@ import layercert as lc
 from helpers.properties import random_point, random_property, simple_text
 from helpers.tiny import examples, seeds
 from layercert.errors import SpecError
-from layercert.spec import formula
-from layercert.spec.cases import Spec
+from layercert.spec import normal_form
+from layercert.spec.cases import Interval, Spec
 from layercert.spec.read import parse_spec
 
 # ACAS Xu property 3 in both versions, written afresh
@@ -167,11 +167,29 @@ class TestErrors:
 
     def test_a_tree_that_multiplies_out_too_far(self, monkeypatch: pytest.MonkeyPatch) -> None:
         choices = "".join("(assert (or (<= Y_0 1) (<= Y_1 1)))\n" for _ in range(20))
-        with pytest.raises(SpecError, match="more than 10000 alternatives; split the property"):
+        with pytest.raises(SpecError, match="more than 10000000 bounds and rows together; split the property"):
             parse_spec(HEAD1 + BOX1 + choices.replace("(or", "(or (<= Y_0 3) "))
-        monkeypatch.setattr(formula, "MOST_PARTS", 10)
+        monkeypatch.setattr(normal_form, "MOST_PARTS", 10)
+        monkeypatch.setattr(normal_form, "TRIES", 5)
         with pytest.raises(SpecError, match="more than 10 bounds and rows"):
             parse_spec(HEAD1 + BOX1 + "(assert (or (<= Y_0 1) (<= Y_1 1)))\n" * 3)
+
+    def test_products_that_are_nearly_all_empty_are_no_obstacle(self) -> None:
+        # 2^40 products, but an input is either below or above each of 40 numbers: 41 ranges are left
+        cuts = "".join(f"(assert (or (<= X_0 {i}e-2) (>= X_0 {i + 1}e-2)))\n" for i in range(40))
+        assert len(parse_spec(HEAD1 + BOX1 + cuts).cases) == 41
+
+    def test_many_alternatives_are_read(self) -> None:
+        boxes = " ".join(f"(and (>= X_0 {i}e-5) (<= X_0 {i + 1}e-5) (<= Y_0 {i}))" for i in range(12_000))
+        spec = parse_spec(HEAD1 + BOX1 + f"(assert (or {boxes}))")
+        assert len(spec.cases) == 12_000
+        assert spec.cases[7].box[0] == Interval(Fraction(7, 10**5), Fraction(8, 10**5))
+
+    def test_numbers_are_written_in_plain_digits(self) -> None:
+        with pytest.raises(SpecError, match="unknown name ٣"):
+            parse_spec(HEAD1 + BOX1 + "(assert (<= Y_0 ٣))")
+        with pytest.raises(SpecError, match="more than 1000 characters; round it"):
+            parse_spec(HEAD1 + BOX1 + f"(assert (<= Y_0 0.{'1' * 1000}))")
 
     def test_files_that_cannot_be_read(self, tmp_path: Path) -> None:
         with pytest.raises(SpecError, match=r"no property file .*nothing\.vnnlib"):

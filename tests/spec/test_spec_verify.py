@@ -227,7 +227,7 @@ class TestRounding:
         assert result.counterexample is not None
         assert (result.counterexample.inputs, result.counterexample.off_grid) == (("0.1",), 1)
         assert "without any float32 number" in result.note
-        assert ask(network, [("0.1", "0.1")], "(> Y_0 0.1)").answer == "unknown"
+        assert ask(network, [("0.1", "0.1")], "(> Y_0 0.1)").answer == "unsat"
         assert ask(network, [("0.1", "0.1")], "(>= Y_0 0.1000001)").answer == "unsat"
 
     def test_coefficients_are_scaled_until_exact(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from layercert import __version__
+from layercert.system.files import printable
 
 #: Packages whose version can change a number or a time.
 PACKAGES = ("numpy", "scipy", "numba", "llvmlite", "highspy", "daqp", "onnx", "cvxpy", "distributed")
@@ -39,7 +40,7 @@ def machine() -> dict[str, Any]:
 
 def command() -> str:
     name = Path(sys.argv[0]).name
-    return shlex.join(["layercert" if name == "__main__.py" else name, *sys.argv[1:]])
+    return printable(shlex.join(["layercert" if name == "__main__.py" else name, *sys.argv[1:]]))
 
 
 def _processor() -> str:

@@ -24,6 +24,7 @@ from layercert.cli.radii import radii
 from layercert.errors import OptionError
 from layercert.io import load
 from layercert.io.datasets import load_dataset
+from layercert.system.files import printable
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    models = tuple(Model(Path(name).stem, load(shipped.path(name), args.threshold)) for name in args.model)
+    models = tuple(Model(printable(Path(name).stem), load(shipped.path(name), args.threshold)) for name in args.model)
     labels = None if args.labels is None else Path(args.labels)
     classes = None if args.classes is None else _numbers(args.classes)
     data = load_dataset(shipped.path(args.data), args.index, labels, classes)

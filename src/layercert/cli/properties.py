@@ -61,9 +61,7 @@ def _verify(args: argparse.Namespace) -> int:
     deadline = deadline_of(args.time_limit)
     spec = load_spec(args.spec)
     network = load(shipped.path(args.model))
-    # reading the files is on the clock too; something is left for a look at the middle of each box
-    left = None if deadline is None else max(deadline - clock.now(), 1e-3)
-    result = verify_spec(network, spec, left, args.method, args.certificate is not None, args.stack)
+    result = verify_spec(network, spec, _left(deadline), args.method, args.certificate is not None, args.stack)
     _write(args, result)
     if args.json:
         print(json.dumps(result.as_dict()), flush=True)
@@ -77,6 +75,11 @@ def _verify(args: argparse.Namespace) -> int:
     elif result.note:  # doubts about an answer are never silent
         print(f"layercert: {result.note}", file=sys.stderr)
     return OK if result.answer in (Answer.SAT, Answer.UNSAT) else OPEN
+
+
+def _left(deadline: float | None) -> float | None:
+    """What reading the files left of the time; something always, for a look at the middle of each box."""
+    return None if deadline is None else max(deadline - clock.now(), 1e-3)
 
 
 def _write(args: argparse.Namespace, result: SpecResult) -> None:
@@ -99,8 +102,9 @@ def _measure(args: argparse.Namespace) -> int:
         raise OptionError("the growth of a property's box has no certificate; certify its answer: verify --certificate")
     if args.method is not None:
         method_named(args.method)
-    growth = measure_spec(
-        load(shipped.path(args.model)), load_spec(args.spec), args.time_limit, args.method, args.stack
-    )
+    deadline = deadline_of(args.time_limit)
+    spec = load_spec(args.spec)
+    network = load(shipped.path(args.model))
+    growth = measure_spec(network, spec, _left(deadline), args.method, args.stack)
     print(json.dumps(growth.as_dict()) if args.json else growth, flush=True)
     return OPEN if growth.status == Status.UNDECIDED else OK

@@ -24,6 +24,7 @@ from layercert.arrays import Indices, Matrix, Vector
 from layercert.errors import InputError, MissingPackageError
 from layercert.io.inputs import load_inputs, load_numpy, parse_index
 from layercert.network import Network
+from layercert.system.files import printable
 from layercert.system.gz import is_gzip, read_gzip
 from layercert.system.npz import MOST_AXES, Damaged
 
@@ -120,7 +121,7 @@ def _read(path: Path) -> Dataset:
         return _idx_images(path)
     if suffix in IMAGES:
         image = _image(path)
-        return replace(_dataset(image.reshape(1, -1), None, image.shape, path, (path.name,)), pictures=True)
+        return replace(_dataset(image.reshape(1, -1), None, image.shape, path, (printable(path.name),)), pictures=True)
     raise InputError(f"cannot tell what '{path}' is from its name; expected {_EXPECTED}")
 
 
@@ -128,7 +129,7 @@ def _dataset(
     X: Matrix, y: Indices | None, shape: tuple[int, ...] | None, path: Path, names: tuple[str, ...] | None = None
 ) -> Dataset:
     names = names or tuple(str(i) for i in range(len(X)))
-    return Dataset(X, y, np.arange(len(X)), names, shape, path.name)
+    return Dataset(X, y, np.arange(len(X)), names, shape, printable(path.name))
 
 
 # idx files: two zero bytes, the type, the number of dimensions, the dimensions, the numbers (all big-endian)
@@ -250,7 +251,7 @@ def _folder(path: Path) -> Dataset:
     """Images in the folder itself (no labels), or in one sub-folder a class: sorted names are classes 0, 1, .."""
     classes = sorted((p for p in path.iterdir() if p.is_dir() and _pictures(p)), key=_class_key)
     files = [(p, k) for k, folder in enumerate(classes) for p in _pictures(folder)]
-    if all(folder.name.isdigit() for folder in classes):  # folders 1 and 7 mean classes 1 and 7
+    if all(folder.name.isdecimal() for folder in classes):  # folders 1 and 7 mean classes 1 and 7
         files = [(p, int(p.parent.name)) for p, _ in files]
     loose = _pictures(path)
     if loose and files:
@@ -263,7 +264,7 @@ def _folder(path: Path) -> Dataset:
         if picture.shape != pictures[0].shape:
             raise InputError(f"'{p}' has shape {picture.shape}, '{files[0][0]}' {pictures[0].shape}; sizes must agree")
     y = None if loose else np.array([k for _, k in files], dtype=np.intp)
-    names = tuple(str(p.relative_to(path)) for p, _ in files)
+    names = tuple(printable(str(p.relative_to(path))) for p, _ in files)
     data = _dataset(np.stack([p.reshape(-1) for p in pictures]), y, pictures[0].shape, path, names)
     return replace(data, pictures=True)
 
@@ -273,7 +274,7 @@ def _pictures(folder: Path) -> list[Path]:
 
 
 def _class_key(folder: Path) -> tuple[int, str]:
-    return (int(folder.name) if folder.name.isdigit() else 0, folder.name)
+    return (int(folder.name) if folder.name.isdecimal() else 0, folder.name)
 
 
 def _image(path: Path) -> Vector:

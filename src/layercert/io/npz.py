@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 
 from layercert.errors import ModelError
 from layercert.network import FACTS, SPARSE_PARTS, Network
+from layercert.system.files import printable
 from layercert.system.npz import OBJECTS, Damaged, names_in, read_numpy
 
 _KEY = re.compile(r"([Wb])(0|[1-9][0-9]*)")
@@ -42,7 +43,7 @@ def read_npz(path: Path) -> Network:
     weights = [arrays[f"W{i}"] for i in range(count)]
     weights = [W if not isinstance(W, np.ndarray) else _exact(f"W{i}", W) for i, W in enumerate(weights)]
     biases = [_exact(f"b{i}", arrays[f"b{i}"]) for i in range(count)]
-    return _with_facts(Network.from_arrays(weights, biases, source=path.name), stored)
+    return _with_facts(Network.from_arrays(weights, biases, source=printable(path.name)), stored)
 
 
 def network_of(arrays: Mapping[str, NDArray[Any]], source: str) -> Network:

@@ -26,6 +26,7 @@ from layercert.io.affine import Affine, Constant
 from layercert.io.onnx_outputs import ML, Scores, scores
 from layercert.io.ops import FLOATS, INTEGERS, ML_OPS, OPS, Handler, Node, Value
 from layercert.network import Network
+from layercert.system.files import printable
 from layercert.system.gz import is_gzip, read_gzip
 
 #: From here on Add, Sub, Mul and Div broadcast as numpy does.
@@ -50,7 +51,7 @@ def read_onnx(path: Path, output: str | None = None) -> tuple[Network, Scores]:
                 if name in tensors and name not in values:
                     values[name] = _numbers(tensors[name], f"tensor {name!r}")
             values.update(zip(node.output, _compute(node, opset, values), strict=False))
-    return replace(_output(values, target.tensor).network(path.name), input_shape=x.shape), target
+    return replace(_output(values, target.tensor).network(printable(path.name)), input_shape=x.shape), target
 
 
 # The file.

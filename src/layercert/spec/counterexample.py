@@ -28,7 +28,7 @@ class Counterexample:
     """Decimal inputs inside the box, and what the network makes of them.
 
     Attributes:
-        inputs: The inputs as decimals, exactly.
+        inputs: The inputs exactly, as decimals; as fractions such as "1/3" where no decimal is in an input's range.
         outputs: The outputs there, in the runtime if there is one, in float64 otherwise.
         runtime: Name of the runtime that was asked for the outputs.
         runtime_agrees: Whether the runtime's outputs violate the property too.
@@ -44,17 +44,23 @@ class Counterexample:
     @property
     def x(self) -> Vector:
         """The inputs as float64 numbers."""
-        return np.array([float(t) for t in self.inputs])
+        return np.array([float(Fraction(t)) for t in self.inputs])
 
     def text(self) -> str:
-        """In the form of VNN-COMP: ((X_0 v) .. (Y_0 v) ..), one variable per line.
+        """In the form of VNN-COMP: ((X_0 v) .. (Y_0 v) ..), one variable per line; fractions as SMT-LIB writes them.
 
         Returns:
             The text of a counterexample file.
         """
-        pairs = [f"(X_{i} {t})" for i, t in enumerate(self.inputs)]
+        pairs = [f"(X_{i} {_smt(t)})" for i, t in enumerate(self.inputs)]
         pairs += [f"(Y_{j} {y!r})" for j, y in enumerate(self.outputs)]
         return "(" + "\n".join(pairs) + ")\n"
+
+
+def _smt(number: str) -> str:
+    """A number of `Counterexample.inputs` as a term: -1/3 is (/ -1 3)."""
+    top, _, bottom = number.partition("/")
+    return f"(/ {top} {bottom})" if bottom else number
 
 
 class Grid:
@@ -67,39 +73,41 @@ class Grid:
         self.low = np.array([float32_above(low, side.low_strict) for side, low, _ in sides if low is not None])
         self.high = np.array([float32_below(high, side.high_strict) for side, _, high in sides if high is not None])
         self.has = self.low <= self.high
-        # decimals for the inputs without float32 numbers: what the file itself says
-        self.fixed = {int(i): _inside(case.box[i]) for i in np.flatnonzero(~self.has)}
-
-    @property
-    def usable(self) -> bool:
-        return all(q is not None for q in self.fixed.values())
 
     def snap(self, v: Vector) -> list[Fraction]:
         """The point of the box nearest to v whose coordinates float32 can hold (where its range has any such)."""
-        near = np.clip(v.astype(np.float32).astype(np.float64), self.low, np.maximum(self.low, self.high))
+        with np.errstate(over="ignore"):  # beyond float32: the end of the range is nearest
+            near = np.clip(v.astype(np.float32).astype(np.float64), self.low, np.maximum(self.low, self.high))
         return [
-            Fraction(float(near[i])) if self.has[i] else (self.fixed[i] or Fraction(float(v[i]))) for i in range(len(v))
+            Fraction(float(near[i])) if self.has[i] else _beside(side, float(v[i]))
+            for i, side in enumerate(self.case.box)
         ]
 
 
-def _inside(side: Interval) -> Fraction | None:
-    """A number of the interval with a finite decimal expansion: one of its ends, or a float64; None: not found."""
+def _beside(side: Interval, v: float) -> Fraction:
+    """A number of a range without float32 numbers: v itself, or the end next to it as the file says it."""
+    assert side.low is not None and side.high is not None
+    q = min(max(Fraction(v), side.low), side.high)
+    return q if q in side else _inside(side)
+
+
+def _inside(side: Interval) -> Fraction:
+    """A number of the interval: one of its ends, a float64 or the middle; with a finite decimal expansion if it can."""
     assert side.low is not None and side.high is not None
     tries = [side.low, side.high, Fraction(float_above(side.low)), Fraction(float_below(side.high))]
     tries.append((side.low + side.high) / 2)
-    return next((q for q in tries if q in side and decimal_text(q) is not None), None)
+    there = [q for q in tries if q in side]  # the middle of a range that is not empty always is
+    return next((q for q in there if decimal_text(q) is not None), there[0])
 
 
 def realise(case: Case, problem: Problem, v: Vector, grid: Grid) -> Counterexample | None:
     """A counterexample at v or deeper in the unsafe set; one that the runtime confirms if there is one."""
-    if not grid.usable:
-        return None
     second_best: Counterexample | None = None
     for u in _deeper(problem, v):
         w = grid.snap(u)
         if not holds_exactly(case, problem.network, w):
             continue
-        found = _run(case, problem.network, w, grid)
+        found = run_at(case, problem.network, w, grid)
         if found.runtime_agrees is not False:
             return found
         second_best = second_best or found
@@ -141,9 +149,10 @@ def _row_holds(row: Row, f: Vector, error: Vector) -> bool | None:
     return None if not abs(margin) > noise else margin < 0  # a NaN decides nothing
 
 
-def _run(case: Case, network: Network, w: list[Fraction], grid: Grid) -> Counterexample:
-    texts = tuple(decimal_text(q) or repr(float(q)) for q in w)
-    x = np.array([float(t) for t in texts])
+def run_at(case: Case, network: Network, w: list[Fraction], grid: Grid) -> Counterexample:
+    """The counterexample at a point that holds exactly, and what the model's own runtime makes of it."""
+    texts = tuple(decimal_text(q) or str(q) for q in w)
+    x = np.array([float(q) for q in w])
     off_grid = int((~grid.has).sum())
     answer = None if network.runtime is None else network.runtime(x)
     if answer is None or answer.shape != (network.classes,):

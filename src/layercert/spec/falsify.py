@@ -29,7 +29,7 @@ def falsify(problem: Problem, share: float = 1.0, seed: int = 0) -> Vector | Non
     assert problem.domain is not None
     low, high = problem.domain
     network, rng = problem.network, np.random.default_rng(seed)
-    count = int(np.clip(share * BUDGET / sum(W.size for W in network.maps), STARTS, MOST_SAMPLES))
+    count = int(max(share * min(BUDGET / sum(W.size for W in network.maps), MOST_SAMPLES), STARTS))
     X = low + (high - low) * rng.random((count, network.inputs))
     corners = rng.random((count // 2, network.inputs)) < 0.5  # unsafe points are often there
     X[: count // 2] = np.where(corners, low, high)

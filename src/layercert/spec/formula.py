@@ -1,4 +1,4 @@
-"""From assertions to cases: linear expressions in exact rationals, and/or trees, disjunctive normal form.
+"""From assertions to formulas: linear expressions in exact rationals, comparisons, and/or trees.
 
 A comparison becomes e <= 0 or e < 0 with e linear in the variables. An expression in one input is a bound of the box,
 one in outputs only is a row of a polyhedron; anything else has no place in this form and is an error at its line.
@@ -7,17 +7,12 @@ one in outputs only is a row of a polyhedron; anything else has no place in this
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from layercert.errors import SpecError
-from layercert.spec.cases import Case, Interval, Row
-from layercert.spec.sexpr import Atom, Node, Place, Sequence, number, unsupported
-
-#: The most conjunctions that a formula may be multiplied out to, and the most bounds and rows in all of them together.
-MOST_CASES = 10_000
-MOST_PARTS = 5_000_000
+from layercert.spec.cases import Row
+from layercert.spec.sexpr import Atom, Node, Sequence, number, unsupported
 
 #: A variable: ("X", 3) is the fourth input, ("Y", 0) the first output, in the flattened order of the model.
 Variable: TypeAlias = tuple[str, int]
@@ -61,6 +56,7 @@ class Tree:
 
 
 Formula: TypeAlias = Tree | Bound | Row
+_ONE = Fraction(1)
 TRUE, FALSE = Tree("and", ()), Tree("or", ())
 
 
@@ -124,9 +120,25 @@ def formula(node: Node, lookup: Lookup, comparisons: frozenset[str]) -> Formula:
         sides = operands(node)
         if len(sides) != 2:
             unsupported(node, f"'{node.head}' with {len(sides)} sides in {node}", "compare two expressions at a time")
+        if isinstance(sides[0], Atom) and isinstance(sides[1], Atom):
+            plain = _plain(node, sides[0], sides[1], lookup)
+            if plain is not None:
+                return plain
         left, right = (linear(side, lookup) for side in sides)
         return _compare(node.head, left.plus(right, Fraction(-1)), node)
     unsupported(node, f"the construct '{node.head or node}'", f"known here: and, or, {', '.join(sorted(comparisons))}")
+
+
+def _plain(node: Sequence, left: Atom, right: Atom, lookup: Lookup) -> Formula | None:
+    """A variable compared with a number, nearly all that generated files consist of; None when it is another thing."""
+    variable = lookup(left)
+    value = None if variable is None or node.head not in ("<=", "<", ">=", ">") else number(right)
+    if variable is None or value is None:
+        return None
+    (kind, index), upper, strict = variable, node.head[0] == "<", len(node.head) == 1
+    if kind == "X":
+        return Bound(index, value, upper, strict)
+    return Row(((index, _ONE if upper else -_ONE),), value if upper else -value, strict, node.place.line)
 
 
 def _sum(parts: Iterable[Linear]) -> Linear:
@@ -162,105 +174,3 @@ def _below(e: Linear, strict: bool, node: Node) -> Formula:
         ((_, i), c) = next(iter(e.terms.items()))
         return Bound(i, -e.constant / c, c > 0, strict)
     return TRUE if e.constant < 0 or (e.constant == 0 and not strict) else FALSE
-
-
-@dataclass
-class Conjunction:
-    """Bounds of some inputs, and rows that all hold."""
-
-    box: dict[int, Interval] = field(default_factory=dict)
-    rows: tuple[Row, ...] = ()
-
-    def bounded(self, bounds: Iterable[Bound]) -> bool:
-        """Take bounds into the box; False when it becomes empty."""
-        for b in bounds:
-            before = self.box.get(b.index, Interval())
-            self.box[b.index] = before.below(b.value, b.strict) if b.upper else before.above(b.value, b.strict)
-            if self.box[b.index].empty:
-                return False
-        return True
-
-    def meet(self, other: Conjunction) -> Conjunction | None:
-        """Both at once; None when no input satisfies both."""
-        box = dict(self.box)
-        for i, interval in other.box.items():
-            box[i] = box[i].meet(interval) if i in box else interval
-            if box[i].empty:
-                return None
-        return Conjunction(box, self.rows + other.rows)
-
-
-def normal_form(f: Formula, place: Place) -> list[Conjunction]:
-    """The conjunctions whose union is f; those with an empty box are left out."""
-    literals: list[Bound | Row] = []
-    choices: list[Tree] = []
-    waiting = [f]
-    while waiting:  # one flat conjunction: nested ands are opened, disjunctions kept for later
-        part = waiting.pop()
-        if isinstance(part, Tree) and (part.kind == "and" or len(part.parts) == 1):
-            waiting.extend(reversed(part.parts))
-        elif isinstance(part, Tree):
-            choices.append(part)
-        else:
-            literals.append(part)
-    first = Conjunction(rows=tuple(r for r in literals if isinstance(r, Row)))
-    if not first.bounded(b for b in literals if isinstance(b, Bound)):
-        return []
-    result = [first]
-    for choice in choices:
-        options = [c for part in choice.parts for c in normal_form(part, place)]
-        if len(result) * len(options) > MOST_CASES:
-            raise _too_large(place, f"more than {MOST_CASES} alternatives")
-        met = (a.meet(b) for a in result for b in options)
-        result = []
-        parts = 0
-        for c in met:
-            if c is not None:
-                result.append(c)
-                parts += len(c.box) + len(c.rows)
-                if parts > MOST_PARTS:
-                    raise _too_large(place, f"alternatives with more than {MOST_PARTS} bounds and rows together")
-    return result
-
-
-def contradiction(f: Formula, place: Place) -> str:
-    """Why f has no conjunctions, for people: is it the inputs' bounds alone, or what is asked of the outputs?"""
-    try:
-        inputs_exist = bool(normal_form(_of_inputs(f), place))
-    except SpecError:  # with what is left out, there are too many alternatives: so there are some
-        inputs_exist = True
-    if inputs_exist:
-        return "no output satisfies the constraints: they contradict each other"
-    return "no input satisfies the constraints on the inputs"
-
-
-def _of_inputs(f: Formula) -> Formula:
-    """What f asks of the inputs; rows, and comparisons that never hold (an empty "or"), count as met."""
-    if isinstance(f, Bound):
-        return f
-    return Tree(f.kind, tuple(_of_inputs(part) for part in f.parts)) if isinstance(f, Tree) and f.parts else TRUE
-
-
-def _too_large(place: Place, what: str) -> SpecError:
-    return place.error(f"multiplying the and/or tree out gives {what}; split the property into several files")
-
-
-def cases_of(
-    asserted: Iterable[Formula], inputs: int, source: str, name: Callable[[int], str]
-) -> tuple[tuple[Case, ...], str]:
-    """The cases of all assertions together; where there is none, also the reason.
-
-    Conjunctions over the same box are one case with several regions; the box must bound every input.
-    """
-    whole, place = Tree("and", tuple(asserted)), Place(source, 1, 1)
-    conjunctions = normal_form(whole, place)
-    regions: dict[tuple[Interval, ...], list[tuple[Row, ...]]] = {}
-    for c in conjunctions:
-        for i in range(inputs):
-            interval = c.box.get(i, Interval())
-            if interval.low is None or interval.high is None:
-                side = "lower" if interval.low is None else "upper"
-                raise SpecError(f"{source}: the input {name(i)} has no {side} bound; every input needs a finite range")
-        regions.setdefault(tuple(c.box[i] for i in range(inputs)), []).append(c.rows)
-    cases = tuple(Case(box, tuple(dict.fromkeys(rows))) for box, rows in regions.items())
-    return cases, "" if cases else contradiction(whole, place)

@@ -21,13 +21,13 @@ from layercert.errors import SpecError
 from layercert.methods import choose, method_named
 from layercert.network import Network
 from layercert.norms import Norm
-from layercert.problem import Clause, Problem
+from layercert.problem import Problem
 from layercert.result import Result, Status, Verdict
 from layercert.run import How, closest, deadline_of, decide
 from layercert.session import EXACT
 from layercert.spec.cases import Case, Interval, Spec
 from layercert.spec.counterexample import holds_exactly
-from layercert.spec.problems import check_fit, clause_of
+from layercert.spec.problems import check_fit, exact_clauses
 from layercert.spec.rounding import float_above, float_below
 from layercert.system import clock
 
@@ -219,12 +219,14 @@ class _Frame:
             back = np.where(network.weights[0] != 0, W0 / network.weights[0], self.scale)
         if not (np.isfinite(W0).all() and (back == self.scale).all()):  # products that overflow or vanish
             raise SpecError(f"the ranges of {network.source}'s inputs cannot be rescaled within float64")
-        scaled = Network.from_arrays([W0, *network.weights[1:]], network.biases, network.source)
+        # without bounds of the outputs coefficients must be exact: long ones are sums over copies of an output
+        clauses, copies = exact_clauses(self.case.regions, network.classes)
+        weights, biases = [W0, *network.weights[1:]], list(network.biases)
+        weights[-1] = np.concatenate([weights[-1], weights[-1][copies]])
+        biases[-1] = np.concatenate([biases[-1], biases[-1][copies]])
+        scaled = Network.from_arrays(weights, biases, network.source)
         low = np.array([-np.inf if h else float_below(c) for c, h in zip(self.centre, self.half, strict=True)])
         high = np.array([np.inf if h else float_above(c) for c, h in zip(self.centre, self.half, strict=True)])
-        # without bounds of the outputs, coefficients must be exact: an infinite size refuses the others
-        sizes = np.full(network.classes, np.inf)
-        clauses = tuple(Clause(*clause_of(region, sizes)) for region in self.case.regions)
         return Problem(scaled, self.x, clauses, Norm(math.inf), radius, (low, high))
 
     def lower(self, distance: float) -> float:

@@ -12,6 +12,7 @@ from layercert.spec.cases import Spec
 from layercert.spec.sexpr import Sequence, parse
 from layercert.spec.vnnlib1 import read_vnnlib1
 from layercert.spec.vnnlib2 import read_vnnlib2
+from layercert.system.files import printable
 
 #: Files (unpacked) larger than this are refused.
 LARGEST = 1 << 28
@@ -32,18 +33,19 @@ def load_spec(path: str | os.PathLike[str]) -> Spec:
     file = Path(path).expanduser()
     if not file.is_file():
         raise SpecError(f"no property file {str(file)!r}; check the path (the current folder is {str(Path.cwd())!r})")
+    name = printable(file.name)
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             data = stream.read(LARGEST + 1)
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise SpecError(f"{file.name}, line {line}: not a text file in UTF-8") from None
+        raise SpecError(f"{name}, line {line}: not a text file in UTF-8") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise SpecError(f"{file.name}: the file cannot be read: {error}") from None
+        raise SpecError(f"{name}: the file cannot be read: {error}") from None
     if len(data) > LARGEST:
-        raise SpecError(f"{file.name}: more than {LARGEST >> 20} MiB; split the property into several files")
-    return parse_spec(text, file.name)
+        raise SpecError(f"{name}: more than {LARGEST >> 20} MiB; split the property into several files")
+    return parse_spec(text, name)
 
 
 def parse_spec(text: str, source: str = "specification") -> Spec:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NoReturn, TypeAlias
+from functools import lru_cache
+from typing import NamedTuple, NoReturn, TypeAlias
 
 from layercert.errors import SpecError
 
@@ -17,14 +18,14 @@ from layercert.errors import SpecError
 DEEPEST = 200
 #: Exponents beyond this are refused: no float64 is so large or small, and 1e999999999 would fill the memory.
 LARGEST_EXPONENT = 300
+LONGEST_NUMBER = 1000
 
 _TOKEN = re.compile(r"""(?P<space>[ \t\r\f\v]+|;[^\n]*)|(?P<line>\n)|(?P<mark>[()\[\],])|"(?P<text>[^"\n]*)"|"""
                     r"""(?P<atom>[^\s()\[\],;"]+)""")  # fmt: skip
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A position in a file."""
 
     source: str
@@ -75,11 +76,15 @@ def parse(text: str, source: str) -> list[Node]:
     line, line_start, position = 1, 0, 0
     while position < len(text):
         match = _TOKEN.match(text, position)
-        place = Place(source, line, position - line_start + 1)
         if match is None:
-            raise place.error(f"cannot read {text[position : position + 20]!r}; is a quotation mark left open?")
-        position = match.end()
+            remainder = text[position : position + 20]
+            at = Place(source, line, position - line_start + 1)
+            raise at.error(f"cannot read {remainder!r}; is a quotation mark left open?")
+        column, position = position - line_start + 1, match.end()
         kind, token = match.lastgroup, match.group()
+        if kind == "space":
+            continue
+        place = Place(source, line, column)
         inside = open_lists[-1][0] if open_lists else top
         if kind == "line":
             line, line_start = line + 1, position
@@ -109,9 +114,17 @@ def number(atom: Atom) -> Fraction | None:
     match = None if atom.quoted else _NUMBER.fullmatch(atom.text)
     if match is None:
         return None
-    if len(atom.text) > 1000 or (match.group(3) and abs(int(match.group(3)[1:])) > LARGEST_EXPONENT):
+    if len(atom.text) > LONGEST_NUMBER:
+        raise atom.place.error(f"the number {atom.text[:30]}... has more than {LONGEST_NUMBER} characters; round it")
+    if match.group(3) and abs(int(match.group(3)[1:])) > LARGEST_EXPONENT:
         raise atom.place.error(f"the number {atom.text[:30]} is beyond what is supported (10^{LARGEST_EXPONENT})")
-    return Fraction(atom.text)
+    return _value(atom.text)
+
+
+@lru_cache(maxsize=100_000)
+def _value(text: str) -> Fraction:
+    """Generated files repeat their numbers: one object for each."""
+    return Fraction(text)
 
 
 def whole_numbers(node: Sequence) -> tuple[int, ...]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from layercert.arrays import Vector
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
@@ -21,9 +23,10 @@ from layercert.problem import Problem
 from layercert.run import GRACE, deadline_of
 from layercert.session import Session
 from layercert.spec.cases import Case, Spec
-from layercert.spec.counterexample import Counterexample, Grid, realise
+from layercert.spec.counterexample import Counterexample, Grid, holds_exactly, realise, run_at
 from layercert.spec.falsify import falsify
 from layercert.spec.problems import check_fit, problem_of
+from layercert.spec.sieve import closed_at_once
 from layercert.system import clock
 from layercert.system.threads import one_thread
 
@@ -140,9 +143,8 @@ def verify_spec(
     if method is not None:
         method_named(method)
     started, deadline = clock.now(), deadline_of(time_limit)
-    share = 1.0 / max(len(spec.cases), 1)
-    hunts = [_Hunt(case, network, method, stack, deadline, share) for case in spec.cases]
-    timeout = _go_round(hunts, deadline)
+    hunts, timeout = _sieved(network, spec, method, stack, deadline)
+    timeout = timeout or _go_round([hunt for hunt in hunts if hunt.answer is None], deadline)
     found = next((h.found for h in hunts if h.found is not None), None)
     closed = sum(h.answer is Answer.UNSAT for h in hunts)
     doubtful = next((h for h in hunts if h.answer is Answer.UNKNOWN), None)
@@ -159,6 +161,23 @@ def verify_spec(
     seconds = clock.now() - started
     result = SpecResult(answer, found, name, seconds, len(hunts), closed, programs, note)
     return _certified(result, network, spec, deadline_of(time_limit)) if certificate else result
+
+
+def _sieved(
+    network: Network, spec: Spec, method: str | None, stack: str, deadline: float | None
+) -> tuple[list[_Hunt], bool]:
+    """A hunt for each case, answered already where one bound for many at once closes it; is the time up?"""
+    closed, late = np.zeros(len(spec.cases), np.bool_), False
+    try:
+        with one_thread(), clock.until(deadline):
+            closed = closed_at_once(network, spec.cases)
+    except clock.OutOfTime:
+        late = True
+    share = 1.0 / max(int((~closed).sum()), 1)
+    hunts = [_Hunt(case, network, method, stack, deadline, share) for case in spec.cases]
+    for i in np.flatnonzero(closed):
+        hunts[i].answer, hunts[i].method = Answer.UNSAT, "linear bounds"
+    return hunts, late
 
 
 def _go_round(hunts: list[_Hunt], deadline: float | None) -> bool:
@@ -199,6 +218,8 @@ class _Hunt:
     def advance(self, until: float | None) -> None:
         while self.answer is None:
             if self._session is None:
+                if not self.shrunk and self._at_a_point():
+                    return
                 problem = problem_of(self.case, self.network, SHRINK if self.shrunk else 0.0)
                 if not self.shrunk and self._quickly(problem):
                     return
@@ -211,6 +232,19 @@ class _Hunt:
             self._judge(session)
             if session.late:
                 return
+
+    def _at_a_point(self) -> bool:
+        """A box that is a single point is decided by the outputs there, strict inequalities included."""
+        ends = [(side.low, side.high) for side in self.case.box]
+        if any(low != high for low, high in ends):
+            return False
+        w = [low for low, _ in ends if low is not None]
+        with clock.until(self.deadline):
+            holds = holds_exactly(self.case, self.network, w)
+            self.found = run_at(self.case, self.network, w, Grid(self.case)) if holds else None
+        self.answer = Answer.SAT if holds else Answer.UNSAT
+        self.method = "rationals"
+        return True
 
     def _quickly(self, problem: Problem) -> bool:
         """Is there a counterexample that needs no search?"""

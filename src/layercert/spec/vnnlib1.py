@@ -6,7 +6,8 @@ import re
 
 from layercert.errors import SpecError
 from layercert.spec.cases import Spec
-from layercert.spec.formula import Formula, Variable, cases_of, formula
+from layercert.spec.formula import Formula, Variable, formula
+from layercert.spec.normal_form import cases_of
 from layercert.spec.sexpr import Atom, Node, Place, Sequence, unsupported
 
 COMPARISONS = frozenset(["<=", ">=", "<", ">", "="])

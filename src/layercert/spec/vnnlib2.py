@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from layercert.errors import SpecError
 from layercert.spec.cases import Spec
-from layercert.spec.formula import Formula, Variable, cases_of, formula
+from layercert.spec.formula import Formula, Variable, formula
+from layercert.spec.normal_form import cases_of
 from layercert.spec.sexpr import Atom, Node, Sequence, unsupported, whole_numbers
 
 COMPARISONS = frozenset(["<=", ">=", "<", ">", "==", "!="])

@@ -20,3 +20,8 @@ def whole_file(target: Path) -> Iterator[BinaryIO]:
     except BaseException:
         half.unlink(missing_ok=True)
         raise
+
+
+def printable(name: str) -> str:
+    """A file's name as text that every encoding of Unicode can hold: bytes that are none of UTF-8 become escapes."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
