@@ -468,4 +468,5 @@ class TestNames:
         assert done.returncode == 0, done.stderr
         done = run("report", "run", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert r"bad\udcff" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+        (page,) = (tmp_path / "run").rglob("index.html")
+        assert r"bad\udcff" in page.read_text(encoding="utf-8")

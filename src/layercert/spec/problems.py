@@ -68,7 +68,7 @@ def _scale(row: Row) -> Fraction:
     whole = math.lcm(*(c.denominator for _, c in row.coefficients))
     common = math.gcd(*(int(c * whole) for _, c in row.coefficients))
     top = max(abs(int(c * whole)) // common for _, c in row.coefficients)
-    return Fraction(whole, common) / 2 ** (top.bit_length() - 1)
+    return Fraction(whole, common * (1 << (top.bit_length() - 1)))
 
 
 def hull_problem(cases: Sequence[Case], network: Network) -> Problem:
