@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -14,9 +16,11 @@ import pytest
 
 import layercert as lc
 from helpers.brute import brute_force
+from layercert.batch import open_store
 from layercert.certificate.checker import check
 from layercert.certificate.claim import load_certificate
 from layercert.certificate.plain import without_weights
+from layercert.cli import main
 from layercert.errors import InputError, OptionError
 from layercert.methods import METHODS
 from layercert.network import Network
@@ -249,3 +253,86 @@ def test_a_series_of_pandas_brings_its_names() -> None:
 def test_messages(option: str, value: object, message: str) -> None:
     with pytest.raises((InputError, OptionError), match=message.replace("(", r"\(")):
         lc.measure(random_network(0), np.zeros(3), **{option: value})  # type: ignore[arg-type]
+
+
+# On the command line, in batches and in reports.
+
+
+@pytest.fixture
+def credit(tmp_path: Path) -> Path:
+    """A network of three named columns, and a table of four people whose columns stand in another order."""
+    replace(random_network(4), input_names=("age", "income", "debt")).save(tmp_path / "credit.npz")
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(4, 3))
+    lines = ["income,age,Label,debt", *(f"{b!r},{a!r},0,{c!r}" for a, b, c in X.tolist())]
+    (tmp_path / "people.csv").write_text("\n".join(lines))
+    np.save(tmp_path / "X.npy", X)
+    (tmp_path / "weights.txt").write_text("age,income,debt\n0.5,1,4\n")
+    return tmp_path
+
+
+def test_the_command_line_asks_the_same(credit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network, x = lc.load(credit / "credit.npz"), np.load(credit / "X.npy")[2]
+    label = int(network.classify(x))
+    wanted = lc.measure(network, x, "l1", label=label, target=[1, 2], weights=[0.5, 1.0, 4.0], fixed=[1])
+    asked = ["--norm", "l1", "--label", str(label), "--target", "1,2", "--index", "2", "--fixed", "income"]
+    for given in ("0.5,1,4", "debt=4,age=0.5", str(credit / "weights.txt")):
+        command = ["measure", str(credit / "credit.npz"), "--input", str(credit / "people.csv"), "--weights", given]
+        assert main([*command, *asked, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["upper"] == wanted.upper and told["norm"] == "weighted l1"
+        assert told["changes"] == {row.name: [row.before, row.after] for row in wanted.changes}
+    assert main([*command, *asked]) == 0
+    out = capsys.readouterr().out
+    assert f"input 2, {label} -> {wanted.target}:" in out and str(wanted.changes) in out
+
+
+def test_a_batch_asks_the_same_and_its_report_says_what(credit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["batch", str(credit / "credit.npz"), "--data", str(credit / "people.csv"), "--out", str(credit / "run")]
+    asked = ["--norm", "l1", "--target", "1", "--weights", "debt=4,age=0.5", "--fixed", "income", "--certificates"]
+    assert main([*run, *asked, "--quiet"]) == 0
+    network, X = lc.load(credit / "credit.npz"), np.load(credit / "X.npy")
+    results = lc.measure_all(network, X, [0] * 4, "l1", target=1, weights={"debt": 4.0, "age": 0.5}, fixed="income")
+    with closing(open_store(credit / "run")) as store:
+        rows = list(store.rows())
+        assert [row["upper"] for row in rows] == [r.upper for r in results]
+        proof = load_certificate(credit / "run" / rows[0]["certificate"])
+        assert check(network, proof).ok and proof.asked == (1,) and proof.weights is not None
+    assert main([*run, *asked[:-3], "--quiet"]) == 2
+    assert "fixed was (1), now unset" in capsys.readouterr().err
+    assert main(["report", str(credit / "run")]) == 0
+    page = (credit / "run" / "report" / "index.html").read_text()
+    sentence = "Asked: nearest point of class 1; distances weighted by age 0.5, income 1, debt 4; fixed: income."
+    assert sentence in page and sentence in (credit / "run" / "report" / "report.md").read_text()
+    assert "What changes in each input" in page and '"changes": [["' in page
+
+
+def test_a_data_frame_keeps_its_columns() -> None:
+    frame = pandas.DataFrame(np.random.default_rng(8).normal(size=(3, 3)), columns=["age", "income", "debt"])
+    results = lc.measure_all(random_network(4), frame, norm="l1", fixed="income", jobs=2)
+    for r, (_, row) in zip(results, frame.iterrows(), strict=True):
+        assert r.names == ("age", "income", "debt") and "income" not in {c.name for c in r.changes}
+        assert r.upper == lc.measure(random_network(4), row, "l1", fixed="income").upper
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--target", "dog", "cannot read the target 'dog'; expected a class or several: 3 or 3,5"),
+        ("--weights", "age=x", "cannot read the weights 'age=x'; expected names with numbers"),
+        ("--weights", "nowhere.txt", "no file of weights at 'nowhere.txt'"),
+        ("--fixed", "height", "there is no input 'height'; the names are age, income, debt"),
+    ],
+)
+def test_messages_of_the_command_line(
+    credit: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, message: str
+) -> None:
+    command = ["measure", str(credit / "credit.npz"), "--input", str(credit / "people.csv")]
+    assert main([*command, option, value]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_column_that_is_missing(credit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (credit / "people.csv").write_text("income,debt\n1,2\n")
+    assert main(["measure", str(credit / "credit.npz"), "--input", str(credit / "people.csv")]) == 2
+    assert "people.csv has no column 'age', which the model expects" in capsys.readouterr().err

@@ -112,6 +112,7 @@ class Result:
         holds: In which arithmetics the witness is misclassified, None without a witness.
         x: The input, as a flat vector.
         names: The names of the inputs, () where they have none.
+        weights: Those of the norm, None for a plain one.
     """
 
     status: Status | Verdict
@@ -133,17 +134,20 @@ class Result:
     holds: Holds | None = None
     x: Vector | None = None
     names: tuple[str, ...] = ()
+    weights: Vector | None = None
 
     @property
     def changes(self) -> Changes:
-        """What the witness changes: a row per input that differs, the largest change first; it prints as a table."""
+        """What the witness changes: a row per input that differs, the largest change (as the norm's weights count it)
+        first; it prints as a table."""
         if self.witness is None or self.x is None:
             return Changes(())
         moved = [int(i) for i in np.flatnonzero(self.witness != self.x)]
         rows = [
             Change(self.names[i] if self.names else str(i), i, float(self.x[i]), float(self.witness[i])) for i in moved
         ]
-        return Changes(tuple(sorted(rows, key=lambda row: -abs(row.by))))
+        weights = np.ones_like(self.x) if self.weights is None else self.weights
+        return Changes(sorted(rows, key=lambda row: -abs(row.by) * weights[row.position]))
 
     def __str__(self) -> str:
         classes = "" if self.target is None or self.label is None else f" ({self.label} -> {self.target})"
@@ -184,6 +188,7 @@ class Result:
             "fallbacks": dict(self.fallbacks),
             "holds": None if self.holds is None else asdict(self.holds),
             "witness": None if self.witness is None or not witness else self.witness.tolist(),
+            **({"changes": {row.name: [row.before, row.after] for row in self.changes}} if self.names else {}),
         }
 
 

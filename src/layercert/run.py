@@ -13,6 +13,7 @@ from layercert.certificate.claim import Certificate
 from layercert.certify import Unproved, prove
 from layercert.errors import OptionError
 from layercert.network import Network
+from layercert.norms import WeightedNorm
 from layercert.problem import Problem, robustness
 from layercert.questions import Fixed, Target, Weights
 from layercert.result import Result, Status, Verdict
@@ -269,6 +270,7 @@ def _result(session: Session, status: Status | Verdict, note: str, how: How) -> 
         holds=holds,
         x=problem.x,
         names=problem.names,
+        weights=problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from numpy.typing import ArrayLike
 
 from layercert.arrays import Vector
@@ -17,6 +19,15 @@ def image_shape(model: Shape) -> Shape:
     return axes if sum(n > 1 for n in axes) > 1 else ()
 
 
+def _as_image(inputs: int) -> str:
+    """What so many numbers are as a square image, grey or of three colours; "" for anything else."""
+    for channels, kind in ((1, "a grey"), (3, "a colour")):
+        side = math.isqrt(inputs // channels)
+        if side >= 8 and channels * side * side == inputs:
+            return f" (as {kind} image: {side} x {side})"
+    return ""
+
+
 def flattened(x: ArrayLike, inputs: int, model: Shape, what: str) -> Vector:
     """One number per input, from an array that is flat or has the model's own shape (() where that is not known)."""
     try:
@@ -27,7 +38,7 @@ def flattened(x: ArrayLike, inputs: int, model: Shape, what: str) -> Vector:
     if v.size != inputs:
         raise InputError(
             f"the {what} has {v.size} numbers (shape {v.shape}), the network expects {inputs}"
-            f"{f' in the shape {image}' if image else ''}; "
+            f"{f' in the shape {image}' if image else _as_image(inputs)}; "
             "pass one input at a time, in that shape or flattened in the model's own order"
         )
     axes, mine = ([n for n in shape if n > 1] for shape in (v.shape, model))

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -261,7 +262,7 @@ class TestBadInputs:
         return refused(["measure", "line.npz", "--input", file, *BOTH], capsys)
 
     def test_missing(self, line: Path, capsys: Capture) -> None:
-        assert "no input file at 'nothing.npz'" in self.measure("nothing.npz", capsys)
+        assert "no data at 'nothing.npz'; expected .npz or .npy, .csv" in self.measure("nothing.npz", capsys)
 
     def test_not_numbers(self, line: Path, capsys: Capture) -> None:
         Path("text.npy").write_text("0.2\n0.3\n")
@@ -470,3 +471,27 @@ class TestNames:
         assert done.returncode == 0, done.stderr
         (page,) = (tmp_path / "run").rglob("index.html")
         assert r"bad\udcff" in page.read_text(encoding="utf-8")
+
+
+def test_measure_reads_what_batch_reads(tmp_path: Path, capsys: Capture) -> None:
+    """The same two grey pictures of 2 x 2, as idx, as a folder and as CSV, give the same answers."""
+    from PIL import Image
+
+    pixels = np.array([[[0, 51], [102, 255]], [[255, 0], [0, 51]]], dtype=np.uint8)
+    (tmp_path / "idx3-ubyte").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 2, 2, 2) + pixels.tobytes())
+    (tmp_path / "pictures").mkdir()
+    for i, picture in enumerate(pixels):
+        Image.fromarray(picture).save(tmp_path / "pictures" / f"{i}.png")
+    X = (pixels.astype(np.float32) / np.float32(255)).astype(np.float64).reshape(2, -1)
+    (tmp_path / "table.csv").write_text("\n".join(",".join(map(repr, row)) for row in X.tolist()))
+    rng = np.random.default_rng(0)
+    Network.from_arrays([rng.normal(size=(6, 4)), rng.normal(size=(2, 6))], [rng.normal(size=6), np.zeros(2)]).save(
+        tmp_path / "net.npz"
+    )
+    answers = []
+    for name in ("idx3-ubyte", "pictures", "table.csv"):
+        assert main(["measure", str(tmp_path / "net.npz"), "--input", str(tmp_path / name), "--json"]) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [line.get("name") for line in lines] == (["0.png", "1.png"] if name == "pictures" else [None, None])
+        answers.append([(line["upper"], line["lower"]) for line in lines])
+    assert answers[0] == answers[1] == answers[2] and len(answers[0]) == 2

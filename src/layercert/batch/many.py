@@ -23,6 +23,7 @@ from layercert.io.datasets import Dataset
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import robustness
+from layercert.questions import Fixed, Target, Weights, check_fixed, check_targets, check_weights
 from layercert.result import Result, Status
 from layercert.run import measure
 from layercert.shapes import flattened
@@ -108,6 +109,9 @@ def measure_all(
     time_limit: float | None = None,
     certificate: bool = False,
     *,
+    target: Target | None = None,
+    weights: Weights | None = None,
+    fixed: Fixed | None = None,
     jobs: int = 1,
     stack: str = "default",
     progress: bool | None = None,
@@ -128,6 +132,9 @@ def measure_all(
         method: Name of the search.
         time_limit: Seconds for each input; None for no limit.
         certificate: Whether every answer gets a certificate.
+        target: Ask for points of this class, or of one of these, instead of any other class.
+        weights: One number > 0 per input, or a mapping from some inputs to theirs: distances are ||weights * (v - x)||.
+        fixed: Inputs that stay as they are, by position or by name.
         jobs: Processes, one thread each; 1 works in this process.
         stack: The solvers for distance programs.
         progress: Whether to draw a progress bar; by default on a terminal.
@@ -147,11 +154,15 @@ def measure_all(
         raise OptionError(f"measure_all needs at least one process, got jobs={jobs}")
     classes: list[int | None] = [None] * len(points) if given is None else [_label(k) for k in given]
     ends = None if domain is None else (_end(network, domain[0]), _end(network, domain[1]))
-    options = Options((Norm.of(norm).name,), (method,), radius, ends, time_limit, stack, certificate)
+    columns = tuple(str(name) for name in getattr(X, "columns", ()))
+    if len(columns) == network.inputs:
+        network = replace(network, input_names=columns)
+    asked = _question(network.classifier, target, weights, fixed)
+    options = Options((Norm.of(norm).name,), (method,), radius, ends, time_limit, stack, certificate, **asked)
     flat = np.zeros((len(points), network.inputs))
     for i, (x, label) in enumerate(zip(points, classes, strict=True)):
         try:
-            problem = robustness(network, x, norm, label, radius, ends)
+            problem = robustness(network, x, norm, label, radius, ends, **options.question)
         except InputError as error:
             raise InputError(f"input {i}: {error}") from None
         flat[i], classes[i] = problem.x, problem.label
@@ -159,12 +170,24 @@ def measure_all(
     return Measurements(_shown(results, len(points), progress), len(points))
 
 
+def _question(
+    network: Network, target: Target | None, weights: Weights | None, fixed: Fixed | None
+) -> dict[str, tuple[Any, ...]]:
+    """Checked once, in plain numbers that can be sent to other processes."""
+    names = network.input_names
+    return {
+        "target": () if target is None else check_targets(network, target),
+        "weights": () if weights is None else tuple(check_weights(network, weights, names).tolist()),
+        "fixed": () if fixed is None else tuple(check_fixed(network, fixed, names).tolist()),
+    }
+
+
 def _here(network: Network, X: Any, labels: list[int | None], options: Options) -> Iterator[Result]:
     (norm,), (method,) = options.norms, options.methods
     for x, label in zip(X, labels, strict=True):
         yield measure(
             network, x, norm, label, options.radius, options.domain, method, options.time_limit, options.certificates,
-            stack=options.stack,
+            stack=options.stack, **options.question,
         )  # fmt: skip
 
 
@@ -197,6 +220,8 @@ def _result(outcome: Outcome, plan: Plan) -> Result:
         method=options.methods[0],
         programs=outcome.programs,
         seconds=outcome.seconds,
+        x=plan.data.X[plan.jobs[outcome.job].input],
+        names=plan.models[0].network.input_names,
         **told,
     )
 
@@ -216,6 +241,8 @@ def _shown(results: Iterator[Result], count: int, progress: bool | None) -> Iter
 
 def _collect(X: Any) -> tuple[list[Any], list[Any] | None]:
     """Single inputs, each in its own shape, and their labels where they come with them."""
+    if hasattr(X, "to_numpy"):  # a table of pandas, whose rows are not what it yields
+        X = X.to_numpy()
     if hasattr(X, "__array__") or isinstance(X, (list, tuple)):
         return [_local(x) for x in X], None
     if not isinstance(X, Iterable) and not hasattr(X, "__getitem__"):

@@ -26,6 +26,10 @@ from layercert.run import measure
 GRACE = 60.0
 
 
+#: Options that a run made before there were any of them does not have: they are told apart where they are set.
+LATER = ("eps", "target", "weights", "fixed")
+
+
 def default_method() -> str:
     """The method that `measure` takes when none is named."""
     return str(inspect.signature(measure).parameters["method"].default)
@@ -44,6 +48,9 @@ class Options:
         stack: The solvers for distance programs.
         certificates: Whether every answer gets a certificate.
         eps: Radii at which to verify instead of measuring the distance; empty for the distance.
+        target: The classes asked for, empty for any other class.
+        weights: One number > 0 per input: distances are ||weights * (v - x)||; empty for the plain norm.
+        fixed: Positions of inputs that stay as they are.
     """
 
     norms: tuple[str, ...] = ("linf",)
@@ -54,6 +61,9 @@ class Options:
     stack: str = "default"
     certificates: bool = False
     eps: tuple[float, ...] = ()
+    target: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
+    fixed: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         norms = tuple(Norm.of(norm).name for norm in self.norms)
@@ -75,6 +85,11 @@ class Options:
                 raise OptionError(f"a radius to verify must be above 0 and finite, got eps = {e:g}")
         if self.eps and self.radius is not None:
             raise OptionError("eps asks at given radii, radius ends a search for the distance; give one of the two")
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """What `robustness`, `measure` and `verify` take by these names."""
+        return {name: getattr(self, name) or None for name in ("target", "weights", "fixed")}
 
     @property
     def job_limit(self) -> float | None:
@@ -138,6 +153,11 @@ class Plan:
                     for method in self.options.methods:
                         yield model, i, norm, method
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the inputs, those of a table or of the models; () where they have none."""
+        return self.data.columns or self.models[0].network.input_names
+
     def label(self, i: int) -> int | None:
         """The label of an input.
 
@@ -156,7 +176,7 @@ class Plan:
                 o = self.options
                 try:
                     x = self.data.point(i, model.network)
-                    robustness(model.network, x, o.norms[0], self.label(i), o.radius, o.domain)
+                    robustness(model.network, x, o.norms[0], self.label(i), o.radius, o.domain, **o.question)
                 except InputError as error:
                     raise InputError(f"input {name} on model {model.name}: {error}") from None
 
@@ -169,7 +189,7 @@ class Plan:
             "inputs_sha256": _joint_hash([input_hash(x) for x in self.data.X]),
             "positions": [int(i) for i in self.data.index],
             "labels": None if self.data.y is None else [int(k) for k in self.data.y],
-            **_plain({k: v for k, v in asdict(self.options).items() if k != "eps" or v}),
+            **_plain({k: v for k, v in asdict(self.options).items() if k not in LATER or v}),
         }
 
 

@@ -166,6 +166,7 @@ class Store:
             "created": _now(),
             "data": data.source,
             "image_shape": data.image_shape,
+            "columns": plan.columns,
         }
         with self._transaction() as db:
             for statement in _SCHEMA.split(";"):

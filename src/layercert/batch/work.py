@@ -123,7 +123,7 @@ def warm_up(options: Options) -> None:
     tiny = Network.from_arrays(
         [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
     )
-    domain = None if options.domain is None else (0.0, 1.0)
+    domain = None if options.domain is None and not options.fixed else (0.0, 1.0)
     for norm in options.norms:
         for method in options.methods:
             for x in ([0.2, 0.3, 0.4], [0.9, 0.1, 0.7]):
@@ -142,7 +142,7 @@ def solve(network: Network, x: Vector, label: int | None, job: Job, options: Opt
         asked: dict[str, Any] = {
             "norm": job.norm, "label": label, "domain": options.domain, "method": job.method,
             "time_limit": options.time_limit, "certificate": options.certificates, "stack": options.stack,
-            "watch": teller.watch,
+            "watch": teller.watch, **options.question,
         }  # fmt: skip
         try:
             if options.eps:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from layercert import __version__
-from layercert.cli.options import add_batch, add_explore, add_report, add_threshold
+from layercert.cli.options import add_batch, add_data, add_explore, add_question, add_report, add_threshold
 from layercert.cli.reproduce import add_reproduce
 from layercert.errors import LayerCertError, OptionError
 
@@ -87,13 +87,11 @@ def _parser() -> argparse.ArgumentParser:
 def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="a .onnx or .npz network, or the name of a shipped one: mnist17_l1_2x20, ..")
     parser.add_argument("spec", nargs="?", metavar="SPEC", help="a property in VNN-LIB 1.0 or 2.0 (instead of --input)")
-    parser.add_argument(
-        "--input", metavar="FILE", help=".npz with X (and labels y), .npy, or the shipped 'digits' or 'digits10'"
-    )
-    parser.add_argument("--index", help="which inputs of the file: 7, 0:10, 3,5,8 (default: all)")
+    add_data(parser, "--input", required=False)
     parser.add_argument("--norm", help="l1, l2, linf or a number p >= 1 (default linf)")
     parser.add_argument("--label", type=int, help="the true class (default: y of the file, else the network's own)")
     add_threshold(parser)
+    add_question(parser)
     parser.add_argument(
         "--domain", nargs=2, type=float, metavar=("LOW", "HIGH"), help="allowed range of every input, e.g. 0 1"
     )

@@ -7,8 +7,10 @@ import signal
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -20,10 +22,13 @@ from layercert.batch.export import WRITERS, export, unknown_format
 from layercert.batch.plan import Job, default_method, memory_bytes
 from layercert.batch.salvage import salvage
 from layercert.batch.work import FAILED, Outcome
+from layercert.cli.commands import read_data
+from layercert.cli.questions import columns, targets, weights
 from layercert.cli.radii import radii
 from layercert.errors import OptionError
 from layercert.io import load
-from layercert.io.datasets import load_dataset
+from layercert.network import Network
+from layercert.questions import check_fixed, check_weights
 from layercert.system.files import printable
 
 
@@ -54,9 +59,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> Plan:
     models = tuple(Model(printable(Path(name).stem), load(shipped.path(name), args.threshold)) for name in args.model)
-    labels = None if args.labels is None else Path(args.labels)
-    classes = None if args.classes is None else _numbers(args.classes)
-    data = load_dataset(shipped.path(args.data), args.index, labels, classes)
+    data = read_data(args, args.data)
+    for model in models:
+        data = data.arranged_for(model.network)
+    if data.columns:
+        models = tuple(replace(model, network=replace(model.network, input_names=data.columns)) for model in models)
     options = Options(
         norms=tuple(args.norm or ["linf"]),
         methods=tuple(args.method or [default_method()]),
@@ -66,8 +73,19 @@ def _plan(args: argparse.Namespace) -> Plan:
         stack=args.stack,
         certificates=args.certificates,
         eps=radii(args.eps),
+        **_question(args, models[0].network),
     )
     return Plan(models, data, options)
+
+
+def _question(args: argparse.Namespace, network: Network) -> dict[str, tuple[Any, ...]]:
+    """In positions and plain numbers, as a run stores them."""
+    names, given, held = network.input_names, weights(args.weights), columns(args.fixed)
+    return {
+        "target": targets(args.target) or (),
+        "weights": () if given is None else tuple(check_weights(network, given, names).tolist()),
+        "fixed": () if held is None else tuple(check_fixed(network, held, names).tolist()),
+    }
 
 
 def _executor(args: argparse.Namespace) -> Executor:
@@ -79,13 +97,6 @@ def _executor(args: argparse.Namespace) -> Executor:
     if memory is not None:
         raise OptionError("--memory is for local workers; Dask workers have --memory-limit of their own")
     return DaskCluster(args.scheduler)
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise OptionError(f"cannot read the classes {text!r}; expected e.g. 1,7") from None
 
 
 def _stop_on_terminate() -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from layercert import shipped
 from layercert.cli.files import check_folder
 from layercert.cli.live import Live
+from layercert.cli.questions import columns, targets, weights
 from layercert.cli.rows import Rows
 from layercert.errors import InputError, OptionError
 from layercert.io import load
-from layercert.io.inputs import Inputs, load_inputs
+from layercert.io.datasets import Dataset, load_dataset
 from layercert.methods import method_named
 from layercert.network import Network
 from layercert.norms import Norm
@@ -43,36 +47,55 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
             f"note: the model clips its input to {low:g}..{high:g}; add --domain {low:g} {high:g} to stay within it",
             file=sys.stderr,
         )
-    inputs = load_inputs(shipped.path(args.input), args.index)
-    problems = [_problem(args, network, inputs, i) for i in range(len(inputs.X))]
+    data = read_data(args, args.input).arranged_for(network)
+    if data.columns:
+        network = replace(network, input_names=data.columns)
+    ask_for = {"target": targets(args.target), "weights": weights(args.weights), "fixed": columns(args.fixed)}
+    problems = [_problem(args, network, data, i, ask_for) for i in range(len(data))]
     if args.certificate is not None:
         _check_certificate_path(args.certificate, len(problems))
     results: list[Result] = []
-    table = Rows(inputs.index)
+    table = Rows(data.names)
     with Live(len(problems), quiet=args.quiet or args.json) as live:
         how = How(args.method, args.time_limit, args.certificate is not None, args.stack, live.watch)
-        for position, problem in zip(inputs.index.tolist(), problems, strict=True):
-            live.start(position)
+        for position, name, problem in zip(data.index.tolist(), data.names, problems, strict=True):
+            live.start(name)
             result = ask(problem, how)
             results.append(result)
             if result.certificate is not None:
                 result.certificate.save(args.certificate.replace("{}", str(position)))
             if args.json:
-                print(json.dumps({"index": position, **result.as_dict()}), flush=True)
+                named = {} if name == str(position) else {"name": name}
+                print(json.dumps({"index": position, **named, **result.as_dict()}), flush=True)
             else:
                 with live.hidden():
-                    table.add(position, result)
+                    table.add(name, result)
             if result.interrupted:
                 break
     table.notes()
     return _exit_code(results, expected=len(problems))
 
 
-def _problem(args: argparse.Namespace, network: Network, inputs: Inputs, i: int) -> Problem:
+def read_data(args: argparse.Namespace, name: str) -> Dataset:
+    """The data of a command, with the labels, classes and positions that were asked for."""
+    labels = None if args.labels is None else Path(args.labels)
+    classes = None if args.classes is None else _numbers(args.classes)
+    return load_dataset(shipped.path(name), args.index, labels, classes)
+
+
+def _numbers(text: str) -> list[int]:
     try:
-        return robustness(network, inputs.point(i), args.norm, _label(args, inputs, i), args.radius, args.domain)
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise OptionError(f"cannot read the classes {text!r}; expected e.g. 1,7") from None
+
+
+def _problem(args: argparse.Namespace, network: Network, data: Dataset, i: int, ask_for: Mapping[str, Any]) -> Problem:
+    x, label = data.point(i, network), _label(args, data, i)
+    try:
+        return robustness(network, x, args.norm, label, args.radius, args.domain, **ask_for)
     except InputError as error:
-        raise InputError(f"input {inputs.index[i]}: {error}") from None
+        raise InputError(f"input {data.names[i]}: {error}") from None
 
 
 def _check_certificate_path(pattern: str, count: int) -> None:
@@ -85,10 +108,10 @@ def _check_certificate_path(pattern: str, count: int) -> None:
     check_folder(pattern, "certificates")
 
 
-def _label(args: argparse.Namespace, inputs: Inputs, i: int) -> int | None:
+def _label(args: argparse.Namespace, data: Dataset, i: int) -> int | None:
     if args.label is not None:
         return int(args.label)
-    return None if inputs.y is None else int(inputs.y[i])
+    return None if data.y is None else int(data.y[i])
 
 
 def _exit_code(results: list[Result], expected: int) -> int:

@@ -50,10 +50,10 @@ class Live:
         finally:
             self._bar.start()
 
-    def start(self, position: int) -> None:
+    def start(self, name: str) -> None:
         self._started += 1
-        self._bar.update(self._task, completed=self._started, state=f"input {position}")
-        self._position = position
+        self._bar.update(self._task, completed=self._started, state=f"input {name}")
+        self._name = name
 
     def watch(self, run: Run, event: Event | None) -> None:
         """Called on every event of a search; redraws at most ten times per second."""
@@ -61,5 +61,5 @@ class Live:
             return
         self._shown = time.monotonic()
         upper = "inf" if math.isinf(run.upper) else f"{run.upper:.5f}"
-        state = f"input {self._position}: {run.lower:.5f} <= distance <= {upper}, {run.chain.programs} programs"
+        state = f"input {self._name}: {run.lower:.5f} <= distance <= {upper}, {run.chain.programs} programs"
         self._bar.update(self._task, state=state)

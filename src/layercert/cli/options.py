@@ -14,21 +14,39 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_data(parser: argparse.ArgumentParser, name: str, required: bool) -> None:
+    parser.add_argument(
+        name,
+        required=required,
+        metavar="FILE",
+        help=".npz, .npy, .csv, an idx file, a folder of images, or the shipped 'digits' or 'digits10'",
+    )
+    parser.add_argument("--index", help="which inputs: 7, 0:100, 3,5,8 (default: all)")
+    parser.add_argument("--labels", metavar="FILE", help="labels in a file of their own (idx, .npy, or one per line)")
+    parser.add_argument("--classes", help="keep these classes and number them 0, 1, ..: e.g. 1,7 for a 1-vs-7 network")
+
+
+def add_question(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", metavar="CLASSES", help="the nearest point of this class, or of one of these: 3,5")
+    parser.add_argument(
+        "--weights",
+        metavar="FILE or LIST",
+        help="distances of weights * (v - x): 1,2,0.5 or age=2,income=0.1 or a file with a number per input",
+    )
+    parser.add_argument(
+        "--fixed", metavar="INPUTS", help="inputs that stay as they are, by position or name: age,3,10:20"
+    )
+
+
 def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p = commands.add_parser("batch", help="many inputs x norms x methods x models, into a run that can be resumed")
     p.add_argument("model", nargs="+", help=".onnx or .npz networks, or names of shipped ones")
-    p.add_argument(
-        "--data",
-        required=True,
-        help=".npz, .npy, .csv, an idx file, a folder of images, or the shipped 'digits' or 'digits10'",
-    )
+    add_data(p, "--data", required=True)
     p.add_argument("--out", required=True, metavar="RUN", help="folder of the run; the same command continues it")
-    p.add_argument("--index", help="which inputs: 7, 0:100, 3,5,8 (default: all)")
-    p.add_argument("--labels", metavar="FILE", help="labels in a file of their own (idx, .npy, or one per line)")
-    p.add_argument("--classes", help="keep these classes and number them 0, 1, ..: e.g. 1,7 for a 1-vs-7 network")
     p.add_argument("--norm", action="append", help="l1, l2, linf or a number p >= 1; repeatable (default linf)")
     p.add_argument("--method", action="append", help="search method; repeatable (default: the best one)")
     add_threshold(p)
+    add_question(p)
     p.add_argument("--radius", type=float, help="look no farther than this")
     p.add_argument(
         "--eps", metavar="RADII", help="verify at these radii instead of measuring: 0.01,0.03,0.1 or 2/255,8/255"

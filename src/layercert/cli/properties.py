@@ -21,7 +21,10 @@ from layercert.spec.verify import Answer, SpecResult, verify_spec
 from layercert.system import clock
 
 #: Options that belong to input points; a property file says all this itself.
-_ABOUT_INPUTS = ("input", "index", "norm", "label", "domain", "radius", "threshold")
+_ABOUT_INPUTS = (
+    "input", "index", "labels", "classes", "norm", "label", "domain", "radius", "threshold",
+    "target", "weights", "fixed",
+)  # fmt: skip
 
 
 def run_verify_spec(args: argparse.Namespace) -> int:

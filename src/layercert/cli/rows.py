@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
 
-from layercert.arrays import Indices
 from layercert.result import Result, Status, Verdict
 
 _COLOURS = {
@@ -23,22 +23,24 @@ _COLUMNS = {"input": 5, "label": 5, "nearest": 7, "status": 10, "lower": 12, "up
 class Rows:
     """One row per input; notes below, so that the table stays narrow."""
 
-    def __init__(self, index: Indices) -> None:
-        self._widths = {**_COLUMNS, "input": max(_COLUMNS["input"], len(str(int(index.max()))))}
+    def __init__(self, names: Sequence[str]) -> None:
+        self._widths = {**_COLUMNS, "input": max(_COLUMNS["input"], *(len(name) for name in names))}
         self._console = Console(highlight=False)
         self._notes: list[str] = []
         self._begun = False
 
-    def add(self, position: int, r: Result) -> None:
+    def add(self, name: str, r: Result) -> None:
         if not self._begun:
             self._begun = True
             self._print(list(self._widths), "bold", "bold")
         values = (r.lower, r.upper)
-        cells = [str(position), _name(r.label), _name(r.target), str(r.status).replace("_", " ")]
+        cells = [name, _name(r.label), _name(r.target), str(r.status).replace("_", " ")]
         cells += [*("inf" if math.isinf(v) else f"{v:.7g}" for v in values), str(r.programs), f"{r.seconds:.3f}"]
         self._print(cells, "", _COLOURS.get(r.status, ""))
         if r.note:
-            self._notes.append(f"input {position}: {r.note}")
+            self._notes.append(f"input {name}: {r.note}")
+        if r.names and r.changes:  # columns of a table: what changes is the answer
+            self._notes.append(f"\ninput {name}, {_name(r.label)} -> {_name(r.target)}:\n{r.changes}")
 
     def notes(self) -> None:
         for note in self._notes:

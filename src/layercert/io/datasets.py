@@ -47,6 +47,7 @@ class Dataset:
     shape: tuple[int, ...] | None = None  # of one point as stored
     source: str = "arrays"
     pictures: bool = False  # read from image files: channels first, by our own choice
+    columns: tuple[str, ...] = ()  # the names of the inputs, from the first line of a table
 
     def __len__(self) -> int:
         return len(self.X)
@@ -70,6 +71,21 @@ class Dataset:
         """
         flat = self.shape is None or (self.pictures and not network.image_shape)
         return np.reshape(self.X[i], (-1,) if flat or self.shape is None else self.shape)
+
+    def arranged_for(self, network: Network) -> Dataset:
+        """The data with the columns that the network knows by name, in its own order; as they are without names."""
+        wanted = network.input_names
+        if not wanted or not self.columns or wanted == self.columns:
+            return self
+        missing = [name for name in wanted if name not in self.columns]
+        if missing and len(self.columns) == len(wanted):
+            return self  # the same table under other names
+        if missing:
+            raise InputError(
+                f"{self.source} has no column {missing[0]!r}, which the model expects; its columns are "
+                f"{', '.join(self.columns[:20])}"
+            )
+        return replace(self, X=self.X[:, [self.columns.index(name) for name in wanted]], columns=wanted)
 
     def take(self, chosen: Indices) -> Dataset:
         return replace(
@@ -115,8 +131,8 @@ def _read(path: Path) -> Dataset:
         inputs = load_inputs(path)
         return _dataset(inputs.X, inputs.y, inputs.shape if len(inputs.shape) > 1 else None, path)
     if suffix == ".csv":
-        X, y = _csv(path)
-        return _dataset(X, y, None, path)
+        X, y, columns = _csv(path)
+        return replace(_dataset(X, y, None, path), columns=columns)
     if suffix == ".gz" or "idx" in path.name:
         return _idx_images(path)
     if suffix in IMAGES:
@@ -202,7 +218,7 @@ def _label_lines(path: Path) -> NDArray[Any]:
 # CSV
 
 
-def _csv(path: Path) -> tuple[Matrix, Indices | None]:
+def _csv(path: Path) -> tuple[Matrix, Indices | None, tuple[str, ...]]:
     """One point per line; a header may name one column label (or y, class, target), all others are the point."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as handle:
@@ -211,7 +227,7 @@ def _csv(path: Path) -> tuple[Matrix, Indices | None]:
         raise InputError(f"'{path}' cannot be read as CSV: {error}") from None
     if not lines:
         raise InputError(f"'{path}' is empty; expected one input a line")
-    header = [cell.strip().lower() for cell in lines[0]] if not _is_number(lines[0][0]) else []
+    header = [cell.strip() for cell in lines[0]] if not _is_number(lines[0][0]) else []
     body = lines[1:] if header else lines
     first = 2 if header else 1
     if not body:
@@ -224,16 +240,17 @@ def _csv(path: Path) -> tuple[Matrix, Indices | None]:
         if bad is not None:
             raise InputError(f"row {number} of '{path}' holds {bad!r}; expected numbers separated by commas")
     table = np.array([[float(cell) for cell in row] for row in body])
-    where = [i for i, name in enumerate(header) if name in LABEL_COLUMNS]
+    where = [i for i, name in enumerate(header) if name.lower() in LABEL_COLUMNS]
     if len(where) > 1:
         raise InputError(f"'{path}' has {len(where)} label columns ({', '.join(header[i] for i in where)}); keep one")
     if not where:
-        return table, None
+        return table, None, tuple(header)
     y = table[:, where[0]]
     bad_labels = y[(y != np.floor(y)) | (np.abs(y) > 2**53)]
     if len(bad_labels):
         raise InputError(f"the labels of '{path}' must be whole numbers, got {bad_labels[0]:g}")
-    return np.delete(table, where[0], axis=1), y.astype(np.intp)
+    names = tuple(name for i, name in enumerate(header) if i != where[0])
+    return np.delete(table, where[0], axis=1), y.astype(np.intp), names
 
 
 def _is_number(text: str) -> bool:

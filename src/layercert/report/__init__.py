@@ -11,6 +11,9 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from layercert.arrays import Vector
 from layercert.batch.errors import RunError
 from layercert.errors import OptionError
 from layercert.report import tables
@@ -77,7 +80,8 @@ def write_report(
 
 
 def _pictures(results: Results, count: int) -> Pictures:
-    """Input, adversarial image and difference of the least robust inputs of every model and norm."""
+    """Input, adversarial image and difference of the least robust inputs of every model and norm; for tables, what
+    changes."""
     chosen: list[Record] = []
     for series in results.series:
         for norm in results.norms:
@@ -90,11 +94,19 @@ def _pictures(results: Results, count: int) -> Pictures:
             if witness is None:
                 continue
             facts = results.runs[r.run].facts
+            columns = facts.get("columns") or ()
+            if columns:
+                pictures[r.run, r.job] = {"changes": _changes(columns, x, witness)}
+                continue
             shape = None if facts["image_shape"] is None else tuple(facts["image_shape"])
             low, high = facts["identity"]["domain"] or (min(x.min(), witness.min()), max(x.max(), witness.max()))
-            pictures[r.run, r.job] = [
-                data_uri(picture(x, shape, low, high)),
-                data_uri(picture(witness, shape, low, high)),
-                data_uri(difference(x, witness, shape)),
-            ]
+            three = (picture(x, shape, low, high), picture(witness, shape, low, high), difference(x, witness, shape))
+            pictures[r.run, r.job] = {"pictures": [data_uri(each) for each in three]}
     return pictures
+
+
+def _changes(columns: Sequence[str], x: Vector, witness: Vector) -> list[tuple[str, float, float]]:
+    """What the witness changes in a row of a table: name, before, after, the largest relative change first."""
+    moved = [int(i) for i in np.flatnonzero(x != witness)]
+    size = np.abs(witness - x) / np.maximum(np.abs(x), np.abs(witness))  # columns have units of their own
+    return [(columns[i], float(x[i]), float(witness[i])) for i in sorted(moved, key=lambda i: -size[i])]

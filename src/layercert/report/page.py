@@ -17,9 +17,18 @@ from layercert.report.analysis import Confusion, Curve, comparisons, confusions,
 from layercert.report.figures import class_name
 from layercert.report.records import Record, Results
 from layercert.report.svg import LEFT, RIGHT, WIDTH
-from layercert.report.tables import Table, accuracy_table, comparison_table, machine_lines, overview, summary_table
+from layercert.report.tables import (
+    Table,
+    accuracy_table,
+    comparison_table,
+    machine_lines,
+    overview,
+    question,
+    summary_table,
+)
 
-Pictures = dict[tuple[int, int], list[str]]
+#: By run and job: "pictures" (input, adversarial, difference) or, for tables, "changes" (name, before, after).
+Pictures = dict[tuple[int, int], dict[str, Any]]
 #: Figures of pairs of models; the table has all of them.
 FIGURES = 12
 #: A matrix of more classes than this would show nothing.
@@ -29,7 +38,7 @@ WIDEST = 24
 def page(
     results: Results, title: str, names: Sequence[str], pictures: Pictures, extras: Sequence[tuple[str, Path]] = ()
 ) -> str:
-    """The whole page; `pictures` holds input, adversarial and difference of the gallery's records, by run and job."""
+    """The whole page; `pictures` holds what the gallery shows."""
     body = "".join(
         [
             f"<header><h1>{escape(title)}</h1>{_intro(results)}</header><main>",
@@ -69,7 +78,8 @@ def _intro(results: Results) -> str:
         links.append('<a href="#comparison">comparison</a>')
     ends = {"pictures": "pictures", "all": "all results", "origin": "how it was made"}
     links += [f'<a href="#{key}">{text}</a>' for key, text in ends.items()]
-    return f'<p class="soft">{escape(overview(results))}</p><nav>{"".join(links)}</nav>'
+    asked = "".join(f"<p>{escape(line)}</p>" for line in dict.fromkeys(map(question, results.runs)) if line)
+    return f'<p class="soft">{escape(overview(results))}</p>{asked}<nav>{"".join(links)}</nav>'
 
 
 def _alarms(results: Results) -> str:
@@ -304,8 +314,7 @@ def _row(r: Record, names: Sequence[str], pictures: Pictures) -> dict[str, Any]:
         "note": r.note,
         "text": f"{r.name} {r.series} {r.norm} {r.method} {r.status} {label} {target} {r.note}".lower(),
     }
-    shown = pictures.get((r.run, r.job))
-    return {**row, "pictures": shown} if shown else row
+    return {**row, **pictures.get((r.run, r.job), {})}
 
 
 def _browser(results: Results, names: Sequence[str], pictures: Pictures) -> str:
@@ -329,14 +338,21 @@ def _browser(results: Results, names: Sequence[str], pictures: Pictures) -> str:
         f'<button type="button">{c["title"]}</button></th>'
         for c in _columns(results)
     )
+    table = any("changes" in shown for shown in pictures.values())
+    title = "What changes in each input" if table else "Each input and its nearest adversarial image"
+    explained = (
+        "Columns by how much they change, relative to their size."
+        if table
+        else "Difference: red where the adversarial image is brighter, blue where it is darker, scaled to the "
+        "greatest change."
+    )
     return (
-        '<h2 id="pictures">Each input and its nearest adversarial image, least robust first</h2>'
+        f'<h2 id="pictures">{title}, least robust first</h2>'
         '<div class="filters"><input id="f-search" type="search" placeholder="search" aria-label="search">'
         f'{selects}<output id="count"></output></div><div class="gallery" id="gallery"></div>'
         '<p class="soft" id="no-items" hidden>No pictures for this selection.</p>'
         '<button class="more" id="more-items" type="button" hidden>show more pictures</button>'
-        '<p class="soft">Difference: red where the adversarial image is brighter, blue where it is darker, scaled to '
-        'the greatest change. The filters hold for the table too.</p><h2 id="all">All results</h2>'
+        f'<p class="soft">{explained} The filters hold for the table too.</p><h2 id="all">All results</h2>'
         '<div class="card scroll">'
         f'<table id="results"><thead><tr>{heads}</tr></thead><tbody id="rows"></tbody></table></div>'
         '<button class="more" id="more-rows" type="button" hidden>show more results</button>'

@@ -27,6 +27,28 @@ def overview(results: Results) -> str:
     return " · ".join(parts)
 
 
+def question(run: Run) -> str:
+    """What the run asks beyond the nearest point of any other class, in a sentence; "" where it asks no more."""
+    asked, columns = run.facts["identity"], run.facts.get("columns") or ()
+
+    def named(i: int) -> str:
+        return columns[i] if columns else str(i)
+
+    parts = []
+    if asked.get("target"):
+        parts.append(f"nearest point of class {' or '.join(map(str, asked['target']))}")
+    if asked.get("weights"):
+        weights = asked["weights"]
+        some = ", ".join(f"{named(i)} {w:.4g}" for i, w in enumerate(weights[:20]))
+        parts.append(f"distances weighted by {some}{', ...' if len(weights) > 20 else ''}")
+    if asked.get("fixed"):
+        fixed = asked["fixed"]
+        some = ", ".join(named(i) for i in fixed[:20])
+        parts.append(f"fixed: {some}{f' and {len(fixed) - 20} more' if len(fixed) > 20 else ''}")
+    text = "; ".join(parts)
+    return f"Asked: {text}." if text else ""
+
+
 def summary_table(results: Results) -> Table:
     """What matters first, for narrow screens: the median, what is decided, then the rest."""
     header = ["model", "norm", "median radius", "exact", "robust", "not robust", "undecided", "failed", "misclassified",
@@ -128,7 +150,7 @@ def least_robust_table(results: Results, names: Sequence[str], count: int = 20) 
 
 def markdown(results: Results, title: str, names: Sequence[str]) -> str:
     """The page in words and tables."""
-    parts = [f"# {title}", overview(results)]
+    parts = [f"# {title}", overview(results), *dict.fromkeys(filter(None, map(question, results.runs)))]
     for line in results.contradictions():
         parts.append(f"**Contradiction, please report: {line}**")
     parts += ["## Summary", _markdown_table(summary_table(results))]

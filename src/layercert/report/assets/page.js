@@ -37,8 +37,10 @@
     if (column.kind === "number") return element("td", {}, show(v));
     return element("td", { class: "left" }, v === null ? "–" : String(v));
   };
+  const changes = (r) => element("table", { class: "changes" }, ...r.changes.map(([name, before, after]) =>
+    element("tr", {}, element("td", { class: "left" }, name), element("td", {}, `${show(before)} → ${show(after)}`))));
   const card = (r) => {
-    const pictures = r.pictures.map((src, i) =>
+    const pictures = r.changes ? [changes(r)] : r.pictures.map((src, i) =>
       element("figure", {}, element("img", { src, alt: `${["input", "adversarial", "difference"][i]} of input ${r.name}`, loading: "lazy" }),
         ["input", "adversarial", "difference"][i]));
     const what = element("p", { class: "what" }, `#${r.name}: ${r.label} → ${r.target}, ${r.norm} `, element("b", {}, show(r.upper)),
@@ -58,7 +60,7 @@
       const on = th.dataset.key === state.sort;
       on ? th.setAttribute("aria-sort", state.up ? "ascending" : "descending") : th.removeAttribute("aria-sort");
     }
-    const items = data.rows.filter((r) => r.pictures && keep(r))
+    const items = data.rows.filter((r) => (r.pictures || r.changes) && keep(r))
       .sort((a, b) => data.norms.indexOf(a.norm) - data.norms.indexOf(b.norm) || (a.upper ?? Infinity) - (b.upper ?? Infinity) || a.job - b.job);
     $("gallery").replaceChildren(...items.slice(0, state.items).map(card));
     $("more-items").hidden = items.length <= state.items;
