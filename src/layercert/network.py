@@ -288,7 +288,7 @@ class Network:
         Returns:
             F and f0 with f(v) = F v + f0.
         """
-        if not self.fits_dense:
+        if not self.fits_dense or self.classes <= self.inputs:  # the few rows of the output cost the fewest products
             return self._piece_from_the_end(signs)
         F, f0 = self.weights[0], self.biases[0]
         for s, W, b in zip(signs, self.weights[1:], self.biases[1:], strict=True):

@@ -15,18 +15,25 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from layercert.arrays import LinearMap, Vector
+from layercert.system import clock
 
 
-def whole(values: Vector) -> tuple[list[int], int]:
-    """Whole numbers n and one exponent e with values = n * 2**e, exactly; the values must be finite."""
+def lowest_exponent(values: Vector) -> int:
+    """The e of `whole`: the exponent of the last bit that any of the values may have; 0 where all are zero."""
+    mantissa, exponent = np.frexp(values)
+    return int(exponent[mantissa != 0].min()) - 53 if mantissa.any() else 0
+
+
+def whole(values: Vector, e: int | None = None) -> tuple[list[int], int]:
+    """Whole numbers n and one exponent e with values = n * 2**e, exactly; the values must be finite.
+
+    e may be given, if it is at most that of the values themselves.
+    """
+    e = lowest_exponent(values) if e is None else e
     mantissa, exponent = np.frexp(values)
     n = np.ldexp(mantissa, 53).astype(np.int64)
-    live = n != 0
-    if not live.any():
-        return [0] * len(n), 0
-    lowest = int(exponent[live].min())
-    shift = np.where(live, exponent - lowest, 0)
-    return [a << b for a, b in zip(n.tolist(), shift.tolist(), strict=True)], lowest - 53
+    shift = np.where(n != 0, exponent - 53 - e, 0)
+    return [a << b for a, b in zip(n.tolist(), shift.tolist(), strict=True)], e
 
 
 def over_one_denominator(values: Vector | Sequence[Fraction]) -> tuple[list[int], int, int]:
@@ -50,16 +57,18 @@ def forward(maps: Sequence[LinearMap], biases: Sequence[Vector], x: Vector | Seq
     for i, (W, b) in enumerate(zip(maps, biases, strict=True)):
         live = [j for j, v in enumerate(h) if v]
         S = csr_array(W[:, live])
-        w, w_exponent = whole(S.data)
+        w_exponent = lowest_exponent(S.data)
         shift, b_exponent = whole(b)
         low = min(e + w_exponent, b_exponent)
         up, b_up = e + w_exponent - low, b_exponent - low
         active = [h[j] for j in live]
-        index, ends = S.indices.tolist(), S.indptr.tolist()
+        ends = S.indptr.tolist()
         z = []
         for j, own in enumerate(shift):
+            clock.check()
             row = slice(ends[j], ends[j + 1])
-            product = sum(map(mul, w[row], [active[k] for k in index[row]]))
+            w, _ = whole(S.data[row], w_exponent)
+            product = sum(map(mul, w, [active[k] for k in S.indices[row].tolist()]))
             z.append((product << up) + (own * D << b_up))
         h, e = z if i == len(maps) - 1 else [max(v, 0) for v in z], low
     return [times_power_of_two(v, e) / D for v in h]

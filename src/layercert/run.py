@@ -18,15 +18,12 @@ from layercert.problem import Problem, robustness
 from layercert.questions import Fixed, Target, Weights
 from layercert.result import Result, Status, Verdict
 from layercert.search.task import horizon
-from layercert.session import EXACT, MARGIN, NOISE, Progress, Session, Watch
+from layercert.session import EXACT, GRACE, MARGIN, NOISE, Progress, Session, Watch
 from layercert.system import clock
 from layercert.system.threads import one_thread
 
 __all__ = ["EXACT", "MARGIN", "NOISE", "How", "Progress", "Watch"]
 __all__ += ["closest", "deadline_of", "decide", "measure", "verify"]
-
-#: Seconds that the last look at a witness (in exact arithmetic, in the model's own runtime) may take beyond the limit.
-GRACE = 0.3
 
 
 @dataclass(frozen=True)

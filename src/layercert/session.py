@@ -25,6 +25,8 @@ EXACT = 1e-6
 NOISE = 1e-12
 #: The search looks this much (relative) beyond the radius, so that "nothing within the radius" is proved at the radius.
 MARGIN = 1e-9
+#: Seconds beyond the limit that settling a point, and the last look at a witness in other arithmetics, may take.
+GRACE = 0.3
 #: The note of an answer that the time limit left open.
 OUT_OF_TIME = "time limit reached"
 
@@ -58,12 +60,13 @@ class Progress:
 
     def offer(self, step: Vector, clause: Clause) -> None:
         """Take a point as the new witness if the network itself says that it is unsafe."""
-        v = settle(self.problem, step, clause)
-        if v is None:
-            self.unsettled = step
-            return
-        distance = self.problem.distance(v)
-        holds = self.problem.holding(v) if distance < self.upper else None
+        with clock.extended(GRACE):  # what was found in time is not lost
+            v = settle(self.problem, step, clause)
+            if v is None:
+                self.unsettled = step
+                return
+            distance = self.problem.distance(v)
+            holds = self.problem.holding(v) if distance < self.upper else None
         if holds is not None:
             self.witness, self.clause, self.upper = v, holds, distance
 

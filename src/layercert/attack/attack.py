@@ -16,6 +16,7 @@ import numpy as np
 from layercert.arrays import Matrix, Vector
 from layercert.network import Network
 from layercert.problem import Clause, Problem
+from layercert.system import clock
 
 #: The most a settled point may be moved, relative to its distance from x.
 SETTLE = 1e-6
@@ -141,6 +142,7 @@ def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
         return origin
     ties = [origin] if _margin(network, clause, origin) <= 0 else []
     for push in (0.0, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
+        clock.check()
         v = origin
         for _ in range(8):
             v = _newton(problem, clause, v, push * length)
@@ -162,6 +164,7 @@ def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
     if not network.fits_dense:
         return None  # what follows needs dense layers and exact arithmetic on all of them
     for push in (0.0, 1e-12, 1e-10, 1e-8):  # along the kinks that pass through the point, for a plateau of ties
+        clock.check()
         ties.append(_slide(problem, clause, origin, push * length))
     near = (v for v in ties if norm.value(v - origin) <= limit)
     return next((v for v in near if problem.is_unsafe(v)), None)
@@ -187,6 +190,7 @@ def _descend(problem: Problem, clause: Clause, origin: Vector, limit: float) -> 
     """
     network = problem.network
     for length in (1e-5 * limit, 1e-3 * limit, 1e-1 * limit, 0.9 * limit):
+        clock.check()
         bundle: list[Vector] = []
         v = origin
         for _ in range(8):
@@ -206,16 +210,17 @@ def _descend(problem: Problem, clause: Clause, origin: Vector, limit: float) -> 
 def _slide(problem: Problem, clause: Clause, v: Vector, push: float) -> Vector:
     """Move v so that its worst row falls while every neuron that is zero there stays zero (least squares)."""
     network, norm = problem.network, problem.norm
-    G, z = np.eye(network.inputs), v
+    G, z = np.zeros((0, 0)), v
     kinks = []
-    for W, b in zip(network.weights[:-1], network.biases[:-1], strict=True):
-        G, z = W @ G, W @ z + b
+    for i, (W, b) in enumerate(zip(network.weights[:-1], network.biases[:-1], strict=True)):
+        clock.check()
+        G, z = W if i == 0 else W @ G, W @ z + b
         kinks.append(G[np.abs(z) <= 1e-7 * norm.value(v - problem.x) * norm.dual(G)])
         on = z > 0
         G, z = G * on[:, None], z * on
     excess = clause.margins(network(v)) + 2.0 * _needed(network, clause, v)
     row = int(excess.argmax())
-    g = clause.C[row] @ network.weights[-1] @ G
+    g = clause.C[row] @ network.weights[-1] @ (G if network.L else np.eye(network.inputs))
     A = np.vstack([g[None], *kinks])
     target = np.zeros(len(A))
     target[0] = -(max(float(excess[row]), 0.0) + push * float(norm.dual(g)))

@@ -19,6 +19,7 @@ from layercert.bounds.interval import affine_interval, first_interval
 from layercert.bounds.relu import Relaxed, Slopes, crown
 from layercert.geometry import Cell, Polyhedron
 from layercert.problem import Clause
+from layercert.system import clock
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,7 @@ def relax(cell: Cell, U: float, slopes: Slopes = crown) -> Relaxation | None:
     total = _Magnitude.first(cell, ball, lo, hi)
     errors: list[Vector] = []
     for i in range(cell.level + 1, network.L + 1):
+        clock.check()
         W, b = network.weights[i], network.biases[i]
         total = total.next(W, b)
         errors.append(total.error)
@@ -80,6 +82,7 @@ def _backward(cell: Cell, layers: tuple[Relaxed, ...], A: Matrix, c: Vector) -> 
     """G, s with G w + s <= A x^k + c, where x^k is the output of the last of these layers."""
     network = cell.cells.network
     for i, layer in reversed(list(enumerate(layers))):
+        clock.check()
         S, constant = layer.through(A)
         c = c + constant
         if i == 0:  # the first relaxed layer is affine in w on the region

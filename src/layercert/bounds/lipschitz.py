@@ -10,17 +10,18 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.arrays import Vector, gamma
-from layercert.bounds.linear import relax
+from layercert.bounds.linear import Relaxation
 from layercert.geometry import Cells
 from layercert.problem import Clause
+from layercert.system import clock
 
 
-def fast_lip(cells: Cells, clause: Clause, U: float) -> Vector:
-    """A Lipschitz constant of each row of C f on the ball of radius U around x (of the whole space when U is inf)."""
+def fast_lip(cells: Cells, clause: Clause, relaxation: Relaxation | None) -> Vector:
+    """A Lipschitz constant of each row of C f on the ball of a relaxation of the root (without one: everywhere)."""
     network = cells.network
-    relaxation = relax(cells.root, U)
     low = high = clause.C @ network.weights[-1]
     for i in range(network.L, 0, -1):
+        clock.check()
         if relaxation is None:
             on = off = np.zeros(network.widths[i - 1], dtype=np.bool_)
         else:

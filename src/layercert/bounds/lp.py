@@ -7,14 +7,18 @@ duals are slopes whose halfspace does. The LP is not trusted: any slopes in [0, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from scipy.sparse import block_array, csr_array, eye_array
 
-from layercert.arrays import Matrix, Vector
+from layercert.arrays import Sparse, Vector
 from layercert.bounds.linear import Relaxation
 from layercert.geometry import Polyhedron
 from layercert.problem import Clause
+from layercert.system import clock
 
 
 def lp_cut(relaxation: Relaxation, clause: Clause, w: Vector) -> Polyhedron | None:
@@ -52,25 +56,28 @@ def _hidden_lp(relaxation: Relaxation, A: Vector, z: Vector) -> list[Vector]:
     high = [np.maximum(np.where(first.su > 0, first.su * z + first.iu, 0.0), low[0])]
     sizes = [len(layer.lo) for layer in layers]
     start = np.concatenate([[0], np.cumsum(sizes)])
-    blocks: list[Matrix] = []
+    blocks: list[list[Sparse | None]] = []
     rhs: list[Vector] = []
     for i in range(1, len(layers)):
         W, b, layer = network.weights[level + i], network.biases[level + i], layers[i]
         live = (layer.su > 0).astype(np.float64)
         low.append(np.zeros(sizes[i]))
         high.append(np.where(live > 0, np.inf, 0.0))
-        below, own = slice(start[i - 1], start[i]), slice(start[i], start[i + 1])
-        above_line, below_line = np.zeros((2, sizes[i], int(start[-1])))
-        above_line[:, below], above_line[:, own] = live[:, None] * W, -np.eye(sizes[i])  # z - x <= 0
-        below_line[:, below], below_line[:, own] = -layer.su[:, None] * W, np.eye(sizes[i])  # x <= su z + iu
-        blocks += [above_line, below_line]
+        one = eye_array(sizes[i], format="csr")
+        for factor, sign in ((live, -1.0), (-layer.su, 1.0)):  # z - x <= 0, then x <= su z + iu
+            row: list[Sparse | None] = [csr_array((sizes[i], n)) if i == 1 else None for n in sizes]
+            row[i - 1], row[i] = csr_array(factor[:, None] * W), sign * one
+            blocks.append(row)
         rhs += [-live * b, layer.su * b + layer.iu]
     if not blocks:
         return []
     cost = np.zeros(int(start[-1]))
     cost[start[-2] :] = A
     bounds = list(zip(np.concatenate(low).tolist(), np.concatenate(high).tolist(), strict=True))
-    answer = linprog(cost, np.vstack(blocks), np.concatenate(rhs), bounds=bounds, method="highs")
+    limit: Any = {"time_limit": max(clock.left(), 0.01)} if math.isfinite(clock.left()) else {}
+    rows: Any = block_array(blocks, format="csr")
+    answer = linprog(cost, rows, np.concatenate(rhs), bounds=bounds, method="highs", options=limit)
+    clock.check()
     if not answer.success:
         return [np.zeros(n) for n in sizes[1:]]
     multipliers = -np.asarray(answer.ineqlin.marginals)

@@ -19,6 +19,10 @@ from layercert.arrays import TINY, Indices, Mask, Matrix, Signs, Vector, gamma
 from layercert.geometry.polyhedron import Polyhedron
 from layercert.geometry.rowspace import RowSpace
 from layercert.problem import Clause, Problem
+from layercert.system import clock
+
+#: Rows between two looks at the clock.
+SLICE = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +40,15 @@ class LayerMap:
     def reach(self) -> Vector:
         """Proved lower bounds of the distance from x to each {z_j = 0}; inf for a constant neuron."""
         # the hyperplane lies where the function falls to zero: towards -G from z > 0, towards +G from z < 0
-        falling = np.where(self.z[:, None] >= 0, self.G, -self.G)
-        reach = self.problem.norm.prove_halfspace(falling, np.abs(self.z) - self.slack, self.problem.box, self.growth)
-        return np.where(self.G.any(axis=1), reach, np.inf)
+        reach = np.empty(len(self.z))
+        for start in range(0, len(reach), SLICE):
+            clock.check()
+            part = slice(start, start + SLICE)
+            G, z, slack, growth = self.G[part], self.z[part], self.slack[part], self.growth[part]
+            falling = np.where(z[:, None] >= 0, G, -G)
+            bound = self.problem.norm.prove_halfspace(falling, np.abs(z) - slack, self.problem.box, growth)
+            reach[part] = np.where(G.any(axis=1), bound, np.inf)
+        return reach
 
     def near(self, U: float) -> Indices:
         """Neurons whose hyperplane meets the ball; a constant neuron never does."""
@@ -62,6 +72,7 @@ def row_margins(problem: Problem, space: RowSpace | None = None) -> tuple[list[V
     operations = 8
     slack, growth = [], []
     for i, (W, b) in enumerate(zip(problem.network.weights, problem.network.biases, strict=True)):
+        clock.check()
         operations += W.shape[1] + 4
         size = np.abs(W)
         mag = size @ mag + np.abs(b)
@@ -150,6 +161,7 @@ class Cell:
     def below(self) -> LayerMap:
         """The map of layer l+1 on this region (the output, for a full pattern): eq. 4, one layer at a time."""
         if self._below is None:
+            clock.check()
             network, x = self.cells.network, self.cells.problem.x
             W, b = network.weights[self.level], network.biases[self.level]
             if self.parent is None:

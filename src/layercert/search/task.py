@@ -19,6 +19,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Vector
 from layercert.attack.attack import attack
+from layercert.bounds.linear import Relaxation
 from layercert.geometry import Cell, Cells, Polyhedron
 from layercert.geometry.rowspace import row_space
 from layercert.norms import Norm
@@ -51,6 +52,7 @@ class Task:
         self.floor = math.inf  # least proved distance to an unsafe point of a visited region
         self.ceiling = math.inf  # least bound of anything that no solver could decide
         self.slip = 0.0
+        self.relaxed: tuple[Cell, float, Relaxation | None] | None = None  # the last one, with its cell and U
         self.note = ""  # what the result should say about how it was found
         self.any_witness = False  # the question is settled by any unsafe point within U, near or far
         self.horizon = horizon(problem)

@@ -10,6 +10,7 @@ Inputs whose range is a single number (h = 0) stay fixed. Strict inequalities co
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -24,7 +25,7 @@ from layercert.norms import Norm
 from layercert.problem import Problem
 from layercert.result import Result, Status, Verdict
 from layercert.run import How, closest, deadline_of, decide
-from layercert.session import EXACT
+from layercert.session import EXACT, GRACE
 from layercert.spec.cases import Case, Interval, Spec
 from layercert.spec.counterexample import holds_exactly
 from layercert.spec.problems import check_fit, exact_clauses
@@ -161,7 +162,9 @@ def _measure(
     note = "" if result.status != Status.UNDECIDED else result.note or "the search ended without an answer"
     if result.witness is None or result.upper > problem.radius:
         return lower, math.inf, None, note
-    upper, point = frame.upper(result)
+    upper, point = math.inf, None
+    with suppress(clock.OutOfTime), clock.until(None if deadline is None else deadline + GRACE):
+        upper, point = frame.upper(result)
     return lower, upper, point, note if point is not None else "the nearest unsafe point holds up to rounding only"
 
 

@@ -20,8 +20,8 @@ from layercert.certify import Unproved, prove
 from layercert.methods import choose, method_named
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.run import GRACE, deadline_of
-from layercert.session import Session
+from layercert.run import deadline_of
+from layercert.session import GRACE, Session
 from layercert.spec.cases import Case, Spec
 from layercert.spec.counterexample import Counterexample, Grid, holds_exactly, realise, run_at
 from layercert.spec.falsify import falsify

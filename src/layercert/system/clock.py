@@ -105,6 +105,17 @@ def until(end: float | None, looks: float | None = None) -> Iterator[None]:
         _scope.reset(token)
 
 
+@contextmanager
+def extended(seconds: float) -> Iterator[None]:
+    """The open scope, ending so much later: for the last look at something found in time, lest it be lost."""
+    around = _scope.get()
+    token = _scope.set(around._replace(end=around.end + seconds))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
 def timer() -> Timer:
     """The scope that is open, for a kernel."""
     return _scope.get()

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from layercert.arrays import Indices, Vector, gamma
+from layercert.bounds.linear import relax
 from layercert.bounds.lipschitz import fast_lip
 from layercert.geometry import Cell, Polyhedron
 from layercert.geometry.cells import CellStore
@@ -79,7 +80,8 @@ def lipschitz_priority(task: Task) -> Priority:
     part is at least the margin at v over its Lipschitz constant: the priority never exceeds the distance to u.
     """
     norm, box = task.problem.norm, task.problem.box
-    constants = [fast_lip(task.cells, clause, task.U) for clause in task.problem.clauses]
+    relaxation = relax(task.cells.root, task.U)
+    constants = [fast_lip(task.cells, clause, relaxation) for clause in task.problem.clauses]
 
     def priority(A: Cell, rows: Polyhedron, faces: Indices) -> Vector:
         # which faces are there at all: for those that are, part of the same question and not counted on its own

@@ -20,6 +20,7 @@ from layercert.search.paper.layercert import ContainsDB, queue_siblings
 from layercert.search.paper.parts import Goal, SeenEarly, warm_start
 from layercert.search.queue import PriorityQueue
 from layercert.search.task import Task
+from layercert.system import clock
 
 #: (task, A, clause, M) -> the tightened M on R_A and the point of R_A and M nearest to x; None when it is beyond U.
 Restrict = Callable[[Task, Cell, Clause, Polyhedron], tuple[Polyhedron, float, Vector] | None]
@@ -66,7 +67,7 @@ def layercert_recursive(task: Task, contains_db: ContainsDB, restrict: Restrict)
 
 def crown_restrict(task: Task, A: Cell, clause: Clause, M: Polyhedron) -> tuple[Polyhedron, float, Vector] | None:
     """M with CROWN's halfspace on R_A added."""
-    relaxation = relax(A, task.U)
+    relaxation = _relaxation(task, A)
     if relaxation is not None:
         halfspace = relaxation.lower(clause)
         if halfspace is None:
@@ -77,7 +78,7 @@ def crown_restrict(task: Task, A: Cell, clause: Clause, M: Polyhedron) -> tuple[
 
 def lp_restrict(task: Task, A: Cell, clause: Clause, M: Polyhedron) -> tuple[Polyhedron, float, Vector] | None:
     """M with the halfspaces of the LP relaxation on R_A that the nearest point violates, until it violates none."""
-    relaxation: Relaxation | None = relax(A, task.U)
+    relaxation = _relaxation(task, A)
     if relaxation is None:
         return _entry(task, A, M)
     halfspace = relaxation.lower(clause)
@@ -85,6 +86,7 @@ def lp_restrict(task: Task, A: Cell, clause: Clause, M: Polyhedron) -> tuple[Pol
         return None
     M = M & halfspace
     for _ in range(20):
+        clock.check()
         found = _entry(task, A, M)
         if found is None:
             return None
@@ -93,6 +95,13 @@ def lp_restrict(task: Task, A: Cell, clause: Clause, M: Polyhedron) -> tuple[Pol
             return found
         M = M & cut
     return _entry(task, A, M)
+
+
+def _relaxation(task: Task, A: Cell) -> Relaxation | None:
+    """CROWN on R_A inside the ball; at the root all clauses ask for the same one, so the last one is kept."""
+    if task.relaxed is None or task.relaxed[:2] != (A, task.U):
+        task.relaxed = (A, task.U, relax(A, task.U))
+    return task.relaxed[2]
 
 
 def _entry(task: Task, A: Cell, M: Polyhedron) -> tuple[Polyhedron, float, Vector] | None:
