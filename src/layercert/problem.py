@@ -17,10 +17,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from layercert.arrays import SMALLEST, Indices, Matrix, Vector, gamma
-from layercert.errors import InputError, OptionError
+from layercert.errors import InputError
 from layercert.network import Network
 from layercert.norms import Box, Norm, WeightedNorm
-from layercert.questions import Fixed, Target, Weights, check_fixed, check_targets, check_weights, names_of
+from layercert.questions import (
+    Discrete,
+    Fixed,
+    OneOf,
+    Target,
+    Weights,
+    check_discrete,
+    check_fixed,
+    check_radius,
+    check_targets,
+    check_weights,
+    names_of,
+)
 from layercert.shapes import flattened
 
 
@@ -94,6 +106,7 @@ class Problem:
         label: The class whose robustness is asked, if that is the question.
         targets: The classes that were asked for, None for any other class.
         names: The names of the inputs, () where they have none.
+        discrete: Inputs that are whole numbers or alternatives, None where there are none.
     """
 
     network: Network
@@ -105,6 +118,7 @@ class Problem:
     label: int | None = None
     targets: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()
+    discrete: Discrete | None = None
 
     @cached_property
     def box(self) -> Box | None:
@@ -255,6 +269,8 @@ def robustness(
     target: Target | None = None,
     weights: Weights | None = None,
     fixed: Fixed | None = None,
+    integer: Fixed | None = None,
+    one_of: OneOf | None = None,
 ) -> Problem:
     """The robustness problem of the paper (eq. 1), every argument checked at the door.
 
@@ -268,6 +284,8 @@ def robustness(
         target: Ask for points of this class, or of one of these, instead of any other class.
         weights: One number > 0 per input, or a mapping from some inputs to theirs: distances are ||weights * (v - x)||.
         fixed: Inputs that stay as they are, by position or by name.
+        integer: Inputs that are whole numbers, by position or by name.
+        one_of: Groups of inputs of which exactly one is 1 and the others are 0.
 
     Returns:
         The problem, with one clause per other class, or per target.
@@ -290,7 +308,8 @@ def robustness(
         clauses = tuple(over(j, (y,), network.classes) for j in range(network.classes) if j != y)
     else:
         clauses = tuple(over(j, range(network.classes), network.classes) for j in targets)
-    return Problem(network, point, clauses, measured_by, check_radius(radius), box, y, targets, names)
+    discrete = check_discrete(point, integer, one_of, names)
+    return Problem(network, point, clauses, measured_by, check_radius(radius), box, y, targets, names, discrete)
 
 
 def over(target: int, others: Iterable[int], classes: int) -> Clause:
@@ -317,18 +336,6 @@ def _held(x: Vector, domain: tuple[Vector, Vector] | None, fixed: Indices) -> tu
     low, high = low.copy(), high.copy()
     low[fixed] = high[fixed] = x[fixed]
     return low, high
-
-
-def check_radius(radius: float | None) -> float:
-    if radius is None:
-        return math.inf
-    try:
-        r = float(radius)
-    except (TypeError, ValueError):
-        raise OptionError(f"the radius must be a number >= 0 or None, got {radius!r}") from None
-    if math.isnan(r) or r < 0:
-        raise OptionError(f"the radius must be >= 0, got {r:g}; leave it out to measure without a limit")
-    return r
 
 
 def check_label(network: Network, label: int) -> int:

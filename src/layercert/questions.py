@@ -5,13 +5,16 @@ An input is meant by its position or, where columns have names, by its name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layercert.arrays import Indices, Vector
+from layercert.arrays import Indices, Mask, Vector
 from layercert.errors import InputError, OptionError
 from layercert.network import Network
 from layercert.shapes import flattened
@@ -23,6 +26,7 @@ Column: TypeAlias = int | str
 Target: TypeAlias = int | Sequence[int]
 Weights: TypeAlias = ArrayLike | Mapping[Column, float]
 Fixed: TypeAlias = Column | Iterable[Column]
+OneOf: TypeAlias = Iterable[Iterable[Column]]
 
 
 def names_of(network: Network, x: Any) -> tuple[str, ...]:
@@ -33,6 +37,18 @@ def names_of(network: Network, x: Any) -> tuple[str, ...]:
         if any(not name.isdecimal() for name in names):
             return names
     return network.input_names
+
+
+def check_radius(radius: float | None) -> float:
+    if radius is None:
+        return math.inf
+    try:
+        r = float(radius)
+    except (TypeError, ValueError):
+        raise OptionError(f"the radius must be a number >= 0 or None, got {radius!r}") from None
+    if math.isnan(r) or r < 0:
+        raise OptionError(f"the radius must be >= 0, got {r:g}; leave it out to measure without a limit")
+    return r
 
 
 def check_targets(network: Network, target: Target) -> tuple[int, ...]:
@@ -118,8 +134,7 @@ def check_fixed(network: Network, fixed: Fixed, names: Sequence[str] = ()) -> In
         if fixed.size != network.inputs:
             raise InputError(f"fixed has {fixed.size} truth values, the network has {network.inputs} inputs")
         return np.flatnonzero(fixed.reshape(-1))
-    columns = [fixed] if isinstance(fixed, (int, str, np.integer)) else list(fixed)
-    return np.array(sorted({column_of(c, network.inputs, names) for c in columns}), dtype=np.intp)
+    return np.array(_columns(fixed, network.inputs, names), dtype=np.intp)
 
 
 def column_of(column: Any, inputs: int, names: Sequence[str]) -> int:
@@ -155,3 +170,136 @@ def column_of(column: Any, inputs: int, names: Sequence[str]) -> int:
 
 def _said(i: int, names: Sequence[str]) -> str:
     return f"{i} ({names[i]})" if names else str(i)
+
+
+@dataclass(frozen=True, eq=False)
+class Discrete:
+    """Inputs that are whole numbers, and groups of inputs of which one is 1 and the others are 0.
+
+    Attributes:
+        integer: Positions.
+        groups: Positions of each group.
+        inputs: How many inputs there are.
+    """
+
+    integer: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+    inputs: int
+
+    @cached_property
+    def among(self) -> Mask:
+        """Which inputs are meant at all."""
+        found = np.zeros(self.inputs, np.bool_)
+        found[[*self.integer, *(i for group in self.groups for i in group)]] = True
+        return found
+
+    def admits(self, v: Vector) -> bool:
+        """Is a point whole where it has to be, exactly?
+
+        Args:
+            v: A point.
+
+        Returns:
+            Whether it is.
+        """
+        whole = v[list(self.integer)]
+        chosen = (v[list(group)] for group in self.groups)
+        return bool((whole == np.floor(whole)).all()) and all(np.sort(g).tolist() == one_hot(len(g)) for g in chosen)
+
+    def nearest(self, v: Vector, low: Vector, high: Vector) -> Vector:
+        """An admissible point of a box next to a point of it: rounded, the largest of a group chosen.
+
+        Args:
+            v: A point of the box.
+            low: The box's lower ends, whole where inputs are.
+            high: Its upper ends.
+
+        Returns:
+            A copy; what is not meant stays.
+        """
+        found, at = v.copy(), list(self.integer)
+        found[at] = np.clip(np.rint(v[at]), low[at], high[at])
+        for group in self.groups:
+            members = list(group)
+            most = members[int(np.where(high[members] >= 1.0, v[members], -np.inf).argmax())]
+            found[members] = 0.0
+            found[most] = 1.0
+        return found
+
+
+def one_hot(n: int) -> list[float]:
+    return [0.0] * (n - 1) + [1.0]
+
+
+def check_discrete(
+    x: Vector, integer: Fixed | None, one_of: OneOf | None, names: Sequence[str] = ()
+) -> Discrete | None:
+    """Which inputs are whole numbers and which are alternatives.
+
+    Args:
+        x: The input, which must be admissible itself.
+        integer: Inputs that are whole numbers, by position or name.
+        one_of: Groups of inputs of which exactly one is 1 and the others are 0.
+        names: The names of the inputs, if they have any.
+
+    Returns:
+        Both in positions, None where neither was given.
+
+    Raises:
+        InputError: An input is unknown or in two groups, or x itself is not admissible.
+    """
+    if integer is None and one_of is None:
+        return None
+    n = len(x)
+    wholes = _columns(() if integer is None else integer, n, names)
+    groups = tuple(_columns(group, n, names) for group in one_of or ())
+    everywhere = [i for group in groups for i in group]
+    if any(len(group) < 2 for group in groups):
+        raise InputError("a group of alternatives needs two inputs or more: one_of=[[2, 3, 4], [5, 6]]")
+    twice = next((i for i in everywhere if everywhere.count(i) > 1), None)
+    if twice is not None:
+        raise InputError(f"input {_said(twice, names)} is in two groups of alternatives; an input can be in one")
+    wholes = tuple(i for i in wholes if i not in everywhere)
+    for i in wholes:
+        if x[i] != np.floor(x[i]):
+            raise InputError(f"input {_said(i, names)} must be a whole number, x has {x[i]:g} there; round x first")
+    for group in groups:
+        if np.sort(x[list(group)]).tolist() != one_hot(len(group)):
+            values = ", ".join(f"{x[i]:g}" for i in group)
+            raise InputError(
+                f"of the alternatives {', '.join(_said(i, names) for i in group)} exactly one must be 1 and the others "
+                f"0, x has {values}"
+            )
+    return Discrete(wholes, groups, n)
+
+
+def _columns(columns: Fixed, inputs: int, names: Sequence[str]) -> tuple[int, ...]:
+    given = [columns] if isinstance(columns, (int, str, np.integer)) else list(columns)
+    return tuple(sorted({column_of(c, inputs, names) for c in given}))
+
+
+def in_positions(network: Network, asked: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """A question in plain numbers, as other processes and runs take it; what was not asked is ().
+
+    Args:
+        network: The classifier, which may know its inputs by name.
+        asked: target, weights, fixed, integer and one_of, as `measure` takes them.
+
+    Returns:
+        The same, in positions.
+
+    Raises:
+        InputError: An input or a class does not exist.
+        OptionError: A weight is out of range.
+    """
+    n, names = network.inputs, network.input_names
+    target, weights, fixed, integer, one_of = (
+        asked.get(name) for name in ("target", "weights", "fixed", "integer", "one_of")
+    )
+    return {
+        "target": () if target is None else check_targets(network, target),
+        "weights": () if weights is None else tuple(check_weights(network, weights, names).tolist()),
+        "fixed": () if fixed is None else tuple(check_fixed(network, fixed, names).tolist()),
+        "integer": () if integer is None else _columns(integer, n, names),
+        "one_of": tuple(_columns(group, n, names) for group in one_of or ()),
+    }

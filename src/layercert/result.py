@@ -12,6 +12,7 @@ import numpy as np
 from layercert.arrays import Vector
 from layercert.attack.strict import Holds
 from layercert.certificate.claim import Certificate
+from layercert.certificate.whole import WholeCertificate
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Result:
     interrupted: bool = False
     solved_by: dict[str, int] = field(default_factory=dict)
     fallbacks: dict[str, int] = field(default_factory=dict)
-    certificate: Certificate | None = None
+    certificate: Certificate | WholeCertificate | None = None
     holds: Holds | None = None
     x: Vector | None = None
     names: tuple[str, ...] = ()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numpy.typing import ArrayLike
 
-from layercert.attack.strict import harden
+from layercert.attack.strict import examine, harden
 from layercert.certificate.claim import Certificate
 from layercert.certify import Unproved, prove
+from layercert.certify.branches import prove_branches
 from layercert.errors import OptionError
 from layercert.network import Network
 from layercert.norms import WeightedNorm
 from layercert.problem import Problem, robustness
-from layercert.questions import Fixed, Target, Weights
+from layercert.questions import Discrete, Fixed, OneOf, Target, Weights
 from layercert.result import Result, Status, Verdict
+from layercert.search.branching import Branching
 from layercert.search.task import horizon
 from layercert.session import EXACT, GRACE, MARGIN, NOISE, Progress, Session, Watch
 from layercert.system import clock
@@ -59,6 +61,8 @@ def measure(
     target: Target | None = None,
     weights: Weights | None = None,
     fixed: Fixed | None = None,
+    integer: Fixed | None = None,
+    one_of: OneOf | None = None,
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
@@ -81,6 +85,8 @@ def measure(
         target: Ask for points of this class, or of one of these, instead of any other class.
         weights: One number > 0 per input, or a mapping from some inputs to theirs: distances are ||weights * (v - x)||.
         fixed: Inputs that stay as they are, by position or by name.
+        integer: Inputs that are whole numbers, by position or by name; x must be whole there.
+        one_of: Groups of inputs of which exactly one is 1 and the others are 0.
         stack: The solvers for distance programs: "default", "library" or "paper".
         watch: Called as watch(progress, event) with each event of the search.
 
@@ -93,7 +99,10 @@ def measure(
         MissingPackageError: The stack needs a package that is not installed.
     """
     how = How(method, time_limit, certificate, stack, watch)
-    asked = robustness(network, x, norm, label, radius, domain, target=target, weights=weights, fixed=fixed)
+    asked = robustness(
+        network, x, norm, label, radius, domain,
+        target=target, weights=weights, fixed=fixed, integer=integer, one_of=one_of,
+    )  # fmt: skip
     return closest(asked, how)
 
 
@@ -111,6 +120,8 @@ def closest(problem: Problem, how: How | None = None) -> Result:
         OptionError: An unknown method or stack, or a time limit out of range.
     """
     how = how or How()
+    if problem.discrete is not None:
+        return _branched(problem, problem.discrete, how, stop_at_witness=False)
     session = _search(problem, how, stop_at_witness=False)
     progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
     within = progress.witness is not None and progress.upper <= problem.radius
@@ -144,6 +155,8 @@ def verify(
     target: Target | None = None,
     weights: Weights | None = None,
     fixed: Fixed | None = None,
+    integer: Fixed | None = None,
+    one_of: OneOf | None = None,
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
@@ -162,6 +175,8 @@ def verify(
         target: Ask for points of this class, or of one of these, instead of any other class.
         weights: One number > 0 per input, or a mapping from some inputs to theirs: distances are ||weights * (v - x)||.
         fixed: Inputs that stay as they are, by position or by name.
+        integer: Inputs that are whole numbers, by position or by name; x must be whole there.
+        one_of: Groups of inputs of which exactly one is 1 and the others are 0.
         stack: The solvers for distance programs: "default", "library" or "paper".
         watch: Called as watch(progress, event) with each event of the search.
 
@@ -176,7 +191,10 @@ def verify(
     if radius is None:
         raise OptionError("verify needs a radius >= 0; to find the largest robust radius use measure")
     how = How(method, time_limit, certificate, stack, watch)
-    asked = robustness(network, x, norm, label, radius, domain, target=target, weights=weights, fixed=fixed)
+    asked = robustness(
+        network, x, norm, label, radius, domain,
+        target=target, weights=weights, fixed=fixed, integer=integer, one_of=one_of,
+    )  # fmt: skip
     return decide(asked, how)
 
 
@@ -194,6 +212,8 @@ def decide(problem: Problem, how: How | None = None) -> Result:
         OptionError: An unknown method or stack, or a time limit out of range.
     """
     how = how or How()
+    if problem.discrete is not None:
+        return _branched(problem, problem.discrete, how, stop_at_witness=True)
     session = _search(problem, how, stop_at_witness=True)
     progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
     if progress.upper <= problem.radius:
@@ -204,6 +224,65 @@ def decide(problem: Problem, how: How | None = None) -> Result:
         verdict = Verdict.UNDECIDED
         note = session.note or _why_open(progress)
     return _result(session, verdict, note, how)
+
+
+def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: bool) -> Result:
+    """The same where inputs are whole numbers or alternatives: boxes of inputs, each with a search of its own."""
+    started, deadline = clock.now(), deadline_of(how.time_limit)
+    search = Branching(problem, discrete, EXACT, stop_at_witness)
+    interrupted: list[Result] = []
+
+    def ask(box: Problem) -> Result:
+        left = None if deadline is None else max(deadline - clock.now(), 1e-3)
+        result = closest(box, replace(how, time_limit=left, certificate=False, watch=None))
+        interrupted.extend([result] if result.interrupted else [])
+        return result
+
+    finished = search.run(ask, lambda: bool(interrupted) or (deadline is not None and clock.now() > deadline))
+    result = _branched_result(search, finished, stop_at_witness)
+    result = replace(result, seconds=clock.now() - started, interrupted=bool(interrupted))
+    if not how.certificate:
+        return result
+    try:
+        with one_thread():
+            return replace(result, certificate=prove_branches(search, deadline_of(how.time_limit)))
+    except Unproved as error:
+        note = "; ".join(part for part in (result.note, f"no certificate: {error}") if part)
+        return replace(result, note=note)
+
+
+def _branched_result(search: Branching, finished: bool, any_witness: bool) -> Result:
+    """What the boxes prove together."""
+    problem, last = search.problem, search.last
+    assert last is not None
+    lower, upper, radius = search.lower, search.upper, problem.radius
+    status: Status | Verdict
+    if any_witness:
+        within = upper <= radius
+        status = Verdict.NOT_ROBUST if within else Verdict.ROBUST if lower >= radius else Verdict.UNDECIDED
+    elif lower >= radius and not upper <= radius:
+        status = Status.ROBUST
+    elif upper - lower <= search.gap * upper:
+        status = Status.EXACT
+    else:
+        status = Status.ROBUST if math.isinf(lower) and math.isinf(upper) else Status.UNDECIDED
+    open_note = last.note if finished else "time limit reached"
+    holds = None if search.witness is None else examine(problem, search.witness)
+    clause = None if search.witness is None else problem.holding(search.witness)
+    return replace(
+        last,
+        status=status,
+        lower=min(lower, upper) if math.isfinite(upper) else min(lower, max(radius, problem.reach)),
+        upper=upper,
+        witness=search.witness,
+        target=None if clause is None else clause.target,
+        radius=radius,
+        programs=search.programs,
+        note=open_note if status == Status.UNDECIDED or upper == 0.0 else "",
+        certificate=None,
+        holds=holds,
+        x=problem.x,
+    )
 
 
 def _search(problem: Problem, how: How, stop_at_witness: bool) -> Session:

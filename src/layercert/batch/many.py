@@ -23,7 +23,7 @@ from layercert.io.datasets import Dataset
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import robustness
-from layercert.questions import Fixed, Target, Weights, check_fixed, check_targets, check_weights
+from layercert.questions import Fixed, OneOf, Target, Weights, in_positions
 from layercert.result import Result, Status
 from layercert.run import measure
 from layercert.shapes import flattened
@@ -112,6 +112,8 @@ def measure_all(
     target: Target | None = None,
     weights: Weights | None = None,
     fixed: Fixed | None = None,
+    integer: Fixed | None = None,
+    one_of: OneOf | None = None,
     jobs: int = 1,
     stack: str = "default",
     progress: bool | None = None,
@@ -135,6 +137,8 @@ def measure_all(
         target: Ask for points of this class, or of one of these, instead of any other class.
         weights: One number > 0 per input, or a mapping from some inputs to theirs: distances are ||weights * (v - x)||.
         fixed: Inputs that stay as they are, by position or by name.
+        integer: Inputs that are whole numbers, by position or by name.
+        one_of: Groups of inputs of which exactly one is 1 and the others are 0.
         jobs: Processes, one thread each; 1 works in this process.
         stack: The solvers for distance programs.
         progress: Whether to draw a progress bar; by default on a terminal.
@@ -157,7 +161,8 @@ def measure_all(
     columns = tuple(str(name) for name in getattr(X, "columns", ()))
     if len(columns) == network.inputs:
         network = replace(network, input_names=columns)
-    asked = _question(network.classifier, target, weights, fixed)
+    given_question = {"target": target, "weights": weights, "fixed": fixed, "integer": integer, "one_of": one_of}
+    asked = in_positions(network.classifier, given_question)
     options = Options((Norm.of(norm).name,), (method,), radius, ends, time_limit, stack, certificate, **asked)
     flat = np.zeros((len(points), network.inputs))
     for i, (x, label) in enumerate(zip(points, classes, strict=True)):
@@ -168,18 +173,6 @@ def measure_all(
         flat[i], classes[i] = problem.x, problem.label
     results = _here(network, flat, classes, options) if jobs == 1 else _elsewhere(network, flat, classes, options, jobs)
     return Measurements(_shown(results, len(points), progress), len(points))
-
-
-def _question(
-    network: Network, target: Target | None, weights: Weights | None, fixed: Fixed | None
-) -> dict[str, tuple[Any, ...]]:
-    """Checked once, in plain numbers that can be sent to other processes."""
-    names = network.input_names
-    return {
-        "target": () if target is None else check_targets(network, target),
-        "weights": () if weights is None else tuple(check_weights(network, weights, names).tolist()),
-        "fixed": () if fixed is None else tuple(check_fixed(network, fixed, names).tolist()),
-    }
 
 
 def _here(network: Network, X: Any, labels: list[int | None], options: Options) -> Iterator[Result]:

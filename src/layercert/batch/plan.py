@@ -27,7 +27,8 @@ GRACE = 60.0
 
 
 #: Options that a run made before there were any of them does not have: they are told apart where they are set.
-LATER = ("eps", "target", "weights", "fixed")
+QUESTION = ("target", "weights", "fixed", "integer", "one_of")
+LATER = ("eps", *QUESTION)
 
 
 def default_method() -> str:
@@ -51,6 +52,8 @@ class Options:
         target: The classes asked for, empty for any other class.
         weights: One number > 0 per input: distances are ||weights * (v - x)||; empty for the plain norm.
         fixed: Positions of inputs that stay as they are.
+        integer: Positions of inputs that are whole numbers.
+        one_of: Groups of positions of which exactly one is 1 and the others are 0.
     """
 
     norms: tuple[str, ...] = ("linf",)
@@ -64,6 +67,8 @@ class Options:
     target: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
     fixed: tuple[int, ...] = ()
+    integer: tuple[int, ...] = ()
+    one_of: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         norms = tuple(Norm.of(norm).name for norm in self.norms)
@@ -89,7 +94,7 @@ class Options:
     @property
     def question(self) -> dict[str, Any]:
         """What `robustness`, `measure` and `verify` take by these names."""
-        return {name: getattr(self, name) or None for name in ("target", "weights", "fixed")}
+        return {name: getattr(self, name) or None for name in QUESTION}
 
     @property
     def job_limit(self) -> float | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters
 from layercert.certificate.plain import without_weights
 from layercert.certificate.rejected import Rejected
 from layercert.certificate.setting import Setting
+from layercert.certificate.whole import WholeCertificate, prove_whole
 from layercert.certificate.witness import prove_witness, unsafe
 from layercert.network import Network
 from layercert.norms import Norm, WeightedNorm
@@ -84,7 +85,7 @@ class Report:
         return self.sentence if self.ok else f"NOT PROVED: {self.reason}"
 
 
-def check(network: Network, certificate: Certificate, exact: bool = False) -> Report:
+def check(network: Network, certificate: Certificate | WholeCertificate, exact: bool = False) -> Report:
     """Re-prove a certificate for a network.
 
     Args:
@@ -99,6 +100,8 @@ def check(network: Network, certificate: Certificate, exact: bool = False) -> Re
         MissingPackageError: exact=True needs python-flint, which is not installed.
         ModelError: The network's layers are too large to be made dense.
     """
+    if isinstance(certificate, WholeCertificate):
+        return _check_whole(network, certificate, exact)
     if certificate.label is not None:  # about classes, not about outputs
         network = network.classifier
     try:
@@ -119,6 +122,32 @@ def check(network: Network, certificate: Certificate, exact: bool = False) -> Re
         return Report(False, 0.0, math.inf, 0, "", str(error))
     sentence = _sentence(problem, certificate, upper, leaves, arithmetic.name)
     return Report(True, certificate.radius, upper, leaves, sentence)
+
+
+def _check_whole(network: Network, certificate: WholeCertificate, exact: bool) -> Report:
+    """A claim about whole numbers and alternatives: its own form and witness, then every box."""
+    claim = certificate.claim
+    own = check(network, replace(claim, radius=0.0), exact)
+    if not own.ok:
+        return own
+    if claim.label is not None:
+        network = network.classifier
+
+    def prove(part: Certificate) -> tuple[bool, str, int]:
+        report = check(network, part, exact)
+        return report.ok, report.reason, report.leaves
+
+    try:
+        problem = _claim(network, claim)
+        leaves = prove_whole(network, certificate, prove) if claim.radius > 0 else 0
+    except Rejected as error:
+        return Report(False, 0.0, math.inf, 0, "", str(error))
+    arithmetic = "ball arithmetic" if exact else "outward-rounded float64 arithmetic"
+    sentence = _sentence(problem, claim, own.upper, leaves, arithmetic)
+    among = [f"input {i} a whole number" for i in certificate.integer]
+    among += [f"one of the inputs {', '.join(map(str, group))} 1 and the others 0" for group in certificate.groups]
+    sentence = sentence.replace("every point", "every admissible point").replace("no point", "no admissible point")
+    return Report(True, claim.radius, own.upper, leaves, f"{sentence[:-1]}. Admissible: {'; '.join(among)}.")
 
 
 def _arithmetic(setting: Setting, exact: bool) -> Arithmetic:

@@ -12,11 +12,12 @@ A box tree, for networks with few inputs, cuts the input box instead, and carrie
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,9 @@ from layercert.arrays import Matrix, Vector
 from layercert.errors import InputError
 from layercert.system.files import whole_file
 from layercert.system.npz import read_numpy
+
+if TYPE_CHECKING:
+    from layercert.certificate.whole import WholeCertificate
 
 #: Weights and targets are what version 2 added; a reader of version 1 would not see them, so it must refuse such files.
 VERSION, PLAIN_VERSION = 2, 1
@@ -101,14 +105,11 @@ class Certificate:
         """Leaves of all trees."""
         return sum(tree.leaves for tree in self.trees)
 
-    def save(self, path: str | Path) -> None:
-        """Write the certificate as one compressed .npz file, as a whole or not at all; no pickle inside.
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What the file holds.
 
-        Args:
-            path: The file.
-
-        Raises:
-            InputError: The file cannot be written.
+        Returns:
+            Named arrays; the header is JSON as bytes.
         """
         arrays: dict[str, Any] = {"x": self.x}
         if self.domain is not None:
@@ -135,11 +136,21 @@ class Certificate:
             "leaves": self.leaves,
             "asked": self.asked,
         }
-        arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        return arrays | {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+
+    def save(self, path: str | Path) -> None:
+        """Write the certificate as one compressed .npz file, as a whole or not at all; no pickle inside.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
         target = Path(path)
         try:
             with whole_file(target) as file:
-                np.savez_compressed(file, **arrays)
+                np.savez_compressed(file, allow_pickle=False, **self.arrays())
         except OSError as error:
             raise InputError(f"cannot write the certificate to '{target}': {error.strerror or error}") from None
 
@@ -155,7 +166,7 @@ def sha256(x: Vector) -> str:
     return hashlib.sha256(np.ascontiguousarray(x, dtype="<f8").tobytes()).hexdigest()
 
 
-def load_certificate(path: str | Path) -> Certificate:
+def load_certificate(path: str | Path) -> Certificate | WholeCertificate:
     """Read a certificate file; whatever is wrong with it is an InputError, never a crash or a huge allocation.
 
     Args:
@@ -171,7 +182,13 @@ def load_certificate(path: str | Path) -> Certificate:
     if not source.is_file():
         raise InputError(f"no certificate at '{source}'")
     try:
-        arrays = _read(source)
+        with source.open("rb") as file:
+            arrays = _read(file)
+        from layercert.certificate import whole
+
+        header = json.loads(arrays["header"].tobytes().decode())
+        if isinstance(header, dict) and header.get("format") == whole.FORMAT:
+            return whole.unpacked(arrays, header, lambda part: _assemble(_read(io.BytesIO(part))))
         return _assemble(arrays)
     except _HOSTILE as error:
         if isinstance(error, InputError):
@@ -180,9 +197,8 @@ def load_certificate(path: str | Path) -> Certificate:
         raise InputError(f"'{source}' is not a readable LayerCert certificate: {reason}") from None
 
 
-def _read(path: Path) -> dict[str, NDArray[Any]]:
-    with path.open("rb") as file:
-        arrays = read_numpy(file, largest=LARGEST)
+def _read(file: BinaryIO) -> dict[str, NDArray[Any]]:
+    arrays = read_numpy(file, largest=LARGEST)
     if not isinstance(arrays, dict):
         raise ValueError("it holds a single array")
     for name, array in arrays.items():

@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -23,12 +22,11 @@ from layercert.batch.plan import Job, default_method, memory_bytes
 from layercert.batch.salvage import salvage
 from layercert.batch.work import FAILED, Outcome
 from layercert.cli.commands import read_data
-from layercert.cli.questions import columns, targets, weights
+from layercert.cli.questions import question
 from layercert.cli.radii import radii
 from layercert.errors import OptionError
 from layercert.io import load
-from layercert.network import Network
-from layercert.questions import check_fixed, check_weights
+from layercert.questions import in_positions
 from layercert.system.files import printable
 
 
@@ -73,19 +71,9 @@ def _plan(args: argparse.Namespace) -> Plan:
         stack=args.stack,
         certificates=args.certificates,
         eps=radii(args.eps),
-        **_question(args, models[0].network),
+        **in_positions(models[0].network, question(args)),
     )
     return Plan(models, data, options)
-
-
-def _question(args: argparse.Namespace, network: Network) -> dict[str, tuple[Any, ...]]:
-    """In positions and plain numbers, as a run stores them."""
-    names, given, held = network.input_names, weights(args.weights), columns(args.fixed)
-    return {
-        "target": targets(args.target) or (),
-        "weights": () if given is None else tuple(check_weights(network, given, names).tolist()),
-        "fixed": () if held is None else tuple(check_fixed(network, held, names).tolist()),
-    }
 
 
 def _executor(args: argparse.Namespace) -> Executor:

@@ -13,7 +13,7 @@ from typing import Any
 from layercert import shipped
 from layercert.cli.files import check_folder
 from layercert.cli.live import Live
-from layercert.cli.questions import columns, targets, weights
+from layercert.cli.questions import question
 from layercert.cli.rows import Rows
 from layercert.errors import InputError, OptionError
 from layercert.io import load
@@ -50,7 +50,7 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
     data = read_data(args, args.input).arranged_for(network)
     if data.columns:
         network = replace(network, input_names=data.columns)
-    ask_for = {"target": targets(args.target), "weights": weights(args.weights), "fixed": columns(args.fixed)}
+    ask_for = question(args)
     problems = [_problem(args, network, data, i, ask_for) for i in range(len(data))]
     if args.certificate is not None:
         _check_certificate_path(args.certificate, len(problems))

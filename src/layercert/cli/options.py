@@ -34,7 +34,11 @@ def add_question(parser: argparse.ArgumentParser) -> None:
         help="distances of weights * (v - x): 1,2,0.5 or age=2,income=0.1 or a file with a number per input",
     )
     parser.add_argument(
-        "--fixed", metavar="INPUTS", help="inputs that stay as they are, by position or name: age,3,10:20"
+        "--fixed", metavar="INPUTS", help="inputs that stay as they are, by position or name: age,10:20"
+    )
+    parser.add_argument("--integer", metavar="INPUTS", help="inputs that are whole numbers")
+    parser.add_argument(
+        "--one-of", metavar="GROUPS", help="of each group exactly one is 1, the others 0: red,green,blue;4:7"
     )
 
 

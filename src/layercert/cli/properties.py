@@ -23,7 +23,7 @@ from layercert.system import clock
 #: Options that belong to input points; a property file says all this itself.
 _ABOUT_INPUTS = (
     "input", "index", "labels", "classes", "norm", "label", "domain", "radius", "threshold",
-    "target", "weights", "fixed",
+    "target", "weights", "fixed", "integer", "one_of",
 )  # fmt: skip
 
 
@@ -43,8 +43,9 @@ def _answering(args: argparse.Namespace, run: Callable[[argparse.Namespace], int
     try:
         for name in _ABOUT_INPUTS:
             if getattr(args, name) is not None:
+                option = name.replace("_", "-")
                 raise OptionError(
-                    f"--{name} does not go with a property file, which states its own inputs; leave it out"
+                    f"--{option} does not go with a property file, which states its own inputs; leave it out"
                 )
         return run(args)
     except LayerCertError as error:

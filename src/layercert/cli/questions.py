@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,17 @@ from layercert.errors import InputError, OptionError
 from layercert.io.inputs import load_numpy
 
 Named = dict[int | str, float]
+
+
+def question(args: argparse.Namespace) -> dict[str, Any]:
+    """What `robustness` takes, as it was written."""
+    return {
+        "target": targets(args.target),
+        "weights": weights(args.weights),
+        "fixed": columns(args.fixed),
+        "integer": columns(args.integer),
+        "one_of": None if args.one_of is None else [columns(group) for group in args.one_of.split(";")],
+    }
 
 
 def targets(text: str | None) -> tuple[int, ...] | None:

@@ -45,6 +45,9 @@ def question(run: Run) -> str:
         fixed = asked["fixed"]
         some = ", ".join(named(i) for i in fixed[:20])
         parts.append(f"fixed: {some}{f' and {len(fixed) - 20} more' if len(fixed) > 20 else ''}")
+    if asked.get("integer"):
+        parts.append(f"whole numbers: {', '.join(map(named, asked['integer']))}")
+    parts += [f"one of {', '.join(map(named, group))}" for group in asked.get("one_of") or ()]
     text = "; ".join(parts)
     return f"Asked: {text}." if text else ""
 

@@ -1,0 +1,172 @@
+"""Whole numbers and alternatives among the inputs: against enumeration, with certificates, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import layercert as lc
+from helpers.brute import brute_force
+from layercert.certificate.checker import check
+from layercert.certificate.claim import load_certificate
+from layercert.certificate.whole import GROUP, WholeCertificate
+from layercert.cli import main
+from layercert.errors import InputError
+from layercert.network import Network
+from layercert.norms import Norm
+from layercert.problem import Problem, robustness
+from layercert.run import closest
+from layercert.search.branching import Branching
+
+LOW, HIGH = np.array([-3.5, -4.0, 0.0, 0.0, 0.0]), np.array([3.2, 4.0, 1.0, 1.0, 1.0])
+ASKED = {"integer": [0], "one_of": [[2, 3, 4]]}
+
+
+def random_network(seed: int) -> Network:
+    rng = np.random.default_rng(seed)
+    return Network.from_arrays(
+        [rng.normal(size=(5, 5)), rng.normal(size=(3, 5))], [rng.normal(size=5), rng.normal(size=3)]
+    )
+
+
+def random_input(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(50 + seed)
+    return np.array([float(rng.integers(-2, 3)), rng.normal(), 0.0, 1.0, 0.0])
+
+
+def enumerated(problem: Problem, weights: np.ndarray) -> float:
+    """Every whole number and every alternative; what is left is a problem in one input, for brute force."""
+    best = math.inf
+    network, x = problem.network, problem.x
+    for k, g in product(range(-3, 4), range(3)):
+        held = np.array([k, 0.0, *np.eye(3)[g]])
+        W, b = network.weights[0], network.biases[0]
+        line = Network.from_arrays([W[:, 1:2], *network.weights[1:]], [W @ held + b, *network.biases[1:]])
+        rest = replace(
+            problem, network=line, x=x[1:2], domain=(LOW[1:2], HIGH[1:2]), norm=Norm(1.0), discrete=None
+        )  # in one dimension the nearest point is the same in all norms
+        _, v = brute_force(rest)
+        if v is not None:
+            moved = np.array([k, v[0], *np.eye(3)[g]]) - x
+            best = min(best, Norm(problem.norm.p).value(weights * moved))
+    return best
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf", 2.5])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_nearest_admissible_point_with_its_proof(seed: int, norm: str | float, tmp_path: Path) -> None:
+    network, x = random_network(seed), random_input(seed)
+    weights = np.array([1.0, 0.3, 2.0, 1.0, 0.7]) if seed % 2 else np.ones(5)
+    given = weights if seed % 2 else None
+    problem = robustness(network, x, norm, domain=(LOW, HIGH), weights=given, **ASKED)
+    true = enumerated(problem, weights)
+    r = lc.measure(network, x, norm, domain=(LOW, HIGH), weights=given, certificate=True, **ASKED)
+    assert r.status == ("robust" if math.isinf(true) else "exact")
+    if math.isfinite(true):
+        assert r.upper == pytest.approx(true, rel=1e-6) and r.lower <= true * (1 + 1e-9)
+        assert r.witness is not None and problem.discrete is not None
+        assert problem.discrete.admits(r.witness) and problem.is_unsafe(r.witness)
+        assert lc.verify(network, x, 0.99 * true, norm, domain=(LOW, HIGH), weights=given, **ASKED).status == "robust"
+        found = lc.verify(network, x, 1.01 * true, norm, domain=(LOW, HIGH), weights=given, **ASKED)
+        assert found.status == "not_robust" and found.upper <= 1.01 * true
+    assert r.certificate is not None, r.note
+    r.certificate.save(tmp_path / "proof.npz")
+    for exact in (False, True):
+        report = check(network, load_certificate(tmp_path / "proof.npz"), exact)
+        assert report.ok, report
+        assert report.lower >= 0.999 * min(r.lower, problem.reach) and report.lower <= true * (1 + 1e-9)
+    assert "one of the inputs 2, 3, 4 1 and the others 0" in report.sentence
+
+
+def test_whole_numbers_without_a_domain() -> None:
+    """f_0 - f_1 = 2.5 - v: a tie at 2.5, so the nearest whole number of the other class is 3."""
+    network = Network.from_arrays([[[-1.0], [0.0]]], [[2.5, 0.0]])
+    assert lc.measure(network, [0.0]).upper == pytest.approx(2.5, rel=1e-6)
+    r = lc.measure(network, [0.0], integer=[0])
+    assert r.status == "exact" and r.upper == 3.0 and r.witness is not None and r.witness[0] == 3.0
+
+
+def test_a_search_that_is_stopped_leaves_bounds_and_goes_on() -> None:
+    """Stopped after each box: what is proved by then holds, and at the end the bounds meet."""
+    problem = robustness(random_network(11), random_input(11), "l1", domain=(LOW, HIGH), **ASKED)
+    assert problem.discrete is not None
+    true, search, stops = enumerated(problem, np.ones(5)), Branching(problem, problem.discrete, 1e-6), 0
+    while not search.run(lambda box: closest(box), lambda: True):
+        assert search.lower <= true * (1 + 1e-9) and search.upper >= true * (1 - 1e-9)
+        search.boxes, stops = 0, stops + 1  # it looks at the clock only when it has done something
+    assert stops >= 1 and search.lower >= true * (1 - 2e-6) and search.upper <= true * (1 + 1e-6)
+
+
+def test_an_input_of_another_class_is_at_distance_zero() -> None:
+    network, x = random_network(0), random_input(0)
+    r = lc.measure(network, x, label=(network.classify(x) + 1) % 3, **ASKED)
+    assert r.status == "exact" and r.upper == 0.0 and "already classified" in r.note
+
+
+@pytest.fixture(scope="module")
+def proof() -> tuple[Network, WholeCertificate]:
+    network = random_network(11)  # a group is cut, and the whole number in each of its parts
+    r = lc.measure(network, random_input(11), "l1", domain=(LOW, HIGH), certificate=True, **ASKED)
+    assert isinstance(r.certificate, WholeCertificate) and check(network, r.certificate).ok
+    assert len(r.certificate.parts) > 1 and (r.certificate.kind == GROUP).any()
+    return network, r.certificate
+
+
+def test_a_certificate_that_was_changed_proves_nothing(proof: tuple[Network, WholeCertificate]) -> None:
+    network, good = proof
+    larger = replace(good.claim, radius=good.radius * 1.01)
+    nearer = [i for i, part in enumerate(good.parts) if part is not None]
+    without = tuple(None if i == nearer[0] else part for i, part in enumerate(good.parts))
+    swapped = tuple(good.parts[nearer[-1]] if i == nearer[0] else part for i, part in enumerate(good.parts))
+    for bad, why in (
+        (replace(good, claim=larger), "does not reach far enough|nearer than the radius"),
+        (replace(good, parts=without), "nearer than the radius"),
+        (replace(good, parts=swapped), "another box"),
+        (replace(good, kind=good.kind[:-1], index=good.index[:-1], cut=good.cut[:-1]), "missing"),
+        (replace(good, groups=((2, 3),)), "whole where it has to be|boxes|box"),
+        (replace(good, integer=(0, 1)), "x or the witness is not whole"),
+        (replace(good, integer=(0, 9)), "not inputs of the network"),
+    ):
+        report = check(network, bad)
+        assert not report.ok
+        assert any(word in report.reason for word in why.split("|")), report.reason
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random_network(3).save(tmp_path / "net.npz")
+    np.save(tmp_path / "x.npy", random_input(3))
+    command = ["measure", str(tmp_path / "net.npz"), "--input", str(tmp_path / "x.npy"), "--norm", "l1", "--json"]
+    assert main([*command, "--integer", "0", "--one-of", "2:5", "--certificate", str(tmp_path / "proof.npz")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    wanted = lc.measure(random_network(3), random_input(3), "l1", **ASKED)
+    assert told["upper"] == wanted.upper
+    assert main(["check", str(tmp_path / "proof.npz"), str(tmp_path / "net.npz")]) == 0
+    assert "Admissible: input 0 a whole number" in capsys.readouterr().out
+
+
+def test_many_inputs() -> None:
+    X = np.array([random_input(3), random_input(4)])
+    results = lc.measure_all(random_network(3), X, norm="l1", domain=(LOW, HIGH), jobs=2, **ASKED)
+    for r, x in zip(results, X, strict=True):
+        assert r.upper == lc.measure(random_network(3), x, "l1", domain=(LOW, HIGH), **ASKED).upper
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"integer": [1]}, "input 1 must be a whole number, x has"),
+        ({"integer": [7]}, "input 7 is out of range"),
+        ({"one_of": [[1, 2]]}, "exactly one must be 1 and the others 0"),
+        ({"one_of": [[2, 3, 4], [4, 0]]}, "input 4 is in two groups of alternatives"),
+        ({"one_of": [[3]]}, "needs two inputs or more"),
+    ],
+)
+def test_messages(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        lc.measure(random_network(0), random_input(0), **asked)  # type: ignore[arg-type]
