@@ -54,6 +54,19 @@ def test_many_inputs_from_python(tmp_path: Path) -> None:
     assert lines[10].startswith("certified accuracy at 0.03: ")
 
 
+def test_counterfactuals(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="the table needs pandas: pip install 'layercert[pandas]'")
+    answers = run("counterfactuals.py", tmp_path).split("\n\n")
+    assert [answer.partition(": ")[0] for answer in answers[:3]] == [
+        "Any other grower", "Grower 2", "Grower 2, the same ash, whole numbers",
+    ]  # fmt: skip
+    assert all("exact: " in answer and "change" in answer for answer in answers[:3])
+    assert "alcalinity_of_ash" in answers[1] and "alcalinity_of_ash" not in answers[2]
+    assert "is given class 2, and a point that is lies at distance" in answers[3]
+    distances = [float(answer.partition("exact: ")[2].partition(" ")[0]) for answer in answers[:3]]
+    assert distances == sorted(distances), "each question asks for more"
+
+
 def test_certified_accuracy(tmp_path: Path) -> None:
     lines = run("certified_accuracy.sh", tmp_path).splitlines()
     table = lines[lines.index("model,norm,eps,clean,certified,attacked,undecided,inputs") + 1 :]
