@@ -18,6 +18,7 @@ from layercert.errors import LayerCertError, OptionError
 from layercert.network import Network
 from layercert.norms import Box, Norm
 from layercert.problem import robustness
+from layercert.rationals import float_below
 from layercert.search.adaptive.model import build
 
 P = [1.0, 1.5, 2.0, 3.0, 10.0, math.inf]
@@ -400,3 +401,21 @@ class TestDistanceUp:
     def test_beyond_all_floats(self) -> None:
         assert Norm(1.0).distance_up(np.full(2, -1e308), np.full(2, 1e308)) == math.inf
         assert Norm(2.0).distance_up(np.zeros(1), np.array([math.inf])) == math.inf
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("p", [1.0, 1.01, 1.5, 2.0, 7.3, math.inf])
+def test_halfspaces_of_any_scale_warn_of_nothing_and_stay_true(p: float) -> None:
+    """Rooms of 1e300 beside rows of 1e-300: what overflows on the way to a split makes it a bad one, not a false one."""
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        n = int(rng.integers(1, 4))
+        g = rng.normal(size=n) * 10.0 ** rng.uniform(-300, 70, n)
+        lo, hi = -(10.0 ** rng.uniform(-300, 300, n)), 10.0 ** rng.uniform(-300, 300, n)
+        w = np.clip(rng.normal(size=n) * 10.0 ** rng.uniform(-200, 200), lo, hi)
+        reached = -sum(Fraction(float(a)) * Fraction(float(b)) for a, b in zip(g, w, strict=True))
+        if not 0 < reached < 10**300:
+            continue
+        s = float_below(reached)  # so w is in {g.w <= -s}, and no bound may be above its length
+        bound = float(Norm(p).prove_halfspace(g[None], np.array([s]), Box(lo, hi))[0])
+        assert bound <= Norm(p).distance_up(np.zeros(n), w) * (1 + 1e-12)

@@ -129,7 +129,8 @@ class Norm:
             if size == 0.0:
                 return math.inf, np.zeros_like(g)
             return s / size, -(s / size) * self.steepest(g)
-        u = _fill(np.abs(g)[None], np.array([s]), box.room(g[None]), self)[0]
+        with np.errstate(all="ignore"):
+            u = _fill(np.abs(g)[None], np.array([s]), box.room(g[None]), self)[0]
         if float(np.abs(g) @ u) < s * (1 - 1e-12):
             return math.inf, -np.sign(g) * u
         return self.value(u), -np.sign(g) * u
@@ -145,8 +146,9 @@ class Norm:
         if box is None:
             return self._split_bound(size, np.zeros_like(s), s, drift)
         room = box.room(g)
-        u = _fill(size, s, room, self)
-        keep = _unfilled_part(size, u, room, self)
+        with np.errstate(all="ignore"):  # any split is sound: one that overflowed is a bad one, no more
+            u = _fill(size, s, room, self)
+            keep = _unfilled_part(size, u, room, self)
         t = self._split_bound(keep, _cost(size, keep, room), s, drift)
         full = ((u >= room) | (size == 0)).all(axis=-1)
         if bool(full.any()):  # nothing left to move: x + w is the corner, or the whole box falls short of s
@@ -279,8 +281,7 @@ def _fill(size: Matrix, s: Vector, room: Matrix, norm: Norm) -> Matrix:
         space = np.take_along_axis(np.where(live, room, 0.0), order, -1)
         before = np.zeros_like(size)
         before[..., 1:] = np.cumsum(gain * space, axis=-1)[..., :-1]
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            part = np.where(gain > 0, (s[:, None] - before) / gain, 0.0)
+        part = np.where(gain > 0, (s[:, None] - before) / gain, 0.0)
         u_sorted = np.clip(np.nan_to_num(part, nan=0.0, posinf=math.inf, neginf=0.0), 0.0, space)
         u = np.zeros_like(size)
         np.put_along_axis(u, order, u_sorted, -1)
@@ -288,23 +289,20 @@ def _fill(size: Matrix, s: Vector, room: Matrix, norm: Norm) -> Matrix:
     top = size.max(axis=-1, keepdims=True, initial=0.0)
     unit = np.where(live, (size / np.where(top > 0, top, 1.0)) ** (norm.q - 1.0), 0.0)
     live = live & (unit > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        stop = np.where(live, room / np.where(live, unit, 1.0), math.inf)  # tau at which a coordinate fills up
+    stop = np.where(live, room / np.where(live, unit, 1.0), math.inf)  # tau at which a coordinate fills up
     order = np.argsort(stop, axis=-1, kind="stable")
     tau_sorted = np.take_along_axis(stop, order, -1)
     slope = np.take_along_axis(np.where(live, size * unit, 0.0), order, -1)
     volume = np.take_along_axis(size * np.where(live & np.isfinite(stop), room, 0.0), order, -1)
     filled = np.cumsum(volume, axis=-1) - volume  # gained by those that are full before breakpoint i
     rest = np.cumsum(slope[..., ::-1], axis=-1)[..., ::-1]  # slope of those still moving at breakpoint i
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tau = np.where(rest > 0, (s[:, None] - filled) / np.where(rest > 0, rest, 1.0), math.inf)
+    tau = np.where(rest > 0, (s[:, None] - filled) / np.where(rest > 0, rest, 1.0), math.inf)
     enough = tau <= tau_sorted
     first = enough.argmax(axis=-1)
     rows = np.arange(len(size))
     reached = enough[rows, first]
     chosen = np.where(reached, np.maximum(tau[rows, first], 0.0), math.inf)
-    with np.errstate(invalid="ignore"):
-        u = np.where(live, np.minimum(room, np.where(live, chosen[:, None] * unit, 0.0)), 0.0)
+    u = np.where(live, np.minimum(room, np.where(live, chosen[:, None] * unit, 0.0)), 0.0)
     return np.nan_to_num(u, nan=0.0, posinf=0.0)
 
 

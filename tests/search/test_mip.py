@@ -27,6 +27,20 @@ from layercert.problem import Problem, robustness
 LINE = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
 
 
+def test_tolerances_are_relative_to_the_ball() -> None:
+    """From 0 the outputs 2w and 5e-8 - 8w cross at 5e-9; an absolute tolerance of 1e-9 saw nothing there."""
+    network = Network.from_arrays(
+        [[[-0.5], [-0.5], [2.0]], [[0.5, 2.0, 1.0]], [[2.0]], [[0.5], [-2.0], [0.5]]],
+        [[0.0, 0.0, 5e-08], [-5e-08], [0.0], [0.0, 5e-08, -5e-08]],
+    )
+    assert lc.verify(network, [0.0], 5.000001e-9, domain=(-0.3, 1.0), method="mip").status == "not_robust"
+    for scale in (1e-60, 1e-20, 1e20):
+        line = Network.from_arrays([[[scale]], [[-1.0 / scale], [1.0 / scale]]], [[0.0], [scale, 0.0]])
+        r = lc.measure(line, [0.2 * scale], domain=(0.0, scale), method="mip")
+        assert r.lower <= 0.3 * scale * (1 + 1e-12) and r.upper >= 0.3 * scale * (1 - 1e-12)
+        assert r.status == "exact"
+
+
 @pytest.mark.parametrize("norm", [1.0, math.inf])
 @pytest.mark.parametrize("kind", [generic, degenerate])
 @examples(dev=40, ci=150)

@@ -18,11 +18,13 @@ from layercert.system import clock
 LOOKS = [1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 30, 45, 70, 110, 200]
 
 
-@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize(
+    ("method", "p"),
+    [
+        (method, p) for method in METHODS for p in (1.0, 2.0, math.inf) if method != "mip" or p != 2.0
+    ],  # linear norms only
+)
 def test_bounds_hold_wherever_a_search_is_stopped(method: str, p: float) -> None:
-    if method == "mip" and p == 2.0:
-        pytest.skip("linear norms only")
     problem = replace(tiny.generic(11), norm=Norm(p), radius=math.inf)
     true, _ = brute_force(problem)
     slack = 1e-9 * (1.0 + true) if math.isfinite(true) else 0.0

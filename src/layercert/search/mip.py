@@ -2,7 +2,9 @@
 
 One model a clause, all sharing U: neurons that CROWN proves stable are affine, every other one gets a binary. Its bound
 is HiGHS's word, within HiGHS's tolerances: unlike every other method it is not re-proved here, so `lower` is taken a
-little below what the solver claims and the result says whose word it is.
+little below what the solver claims and the result says whose word it is. HiGHS's tolerances are absolute, so every
+column is counted in a unit of its own, a power of two near its bound: then they are relative to the ball and to what
+each neuron can be, whatever the scale of the network.
 """
 
 from __future__ import annotations
@@ -86,12 +88,12 @@ def _solve(task: Task, clause: Clause) -> tuple[float, Vector | None, bool]:
     info = h.getInfo()
     step: Vector | None = None
     if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
-        step = np.asarray(h.getSolution().col_value[: network.inputs], dtype=np.float64)
+        step = np.asarray(h.getSolution().col_value[: network.inputs], dtype=np.float64) * model.ball
     bound = 0.0  # an unknown status proves nothing
     if model.has_binaries and (status == highspy.HighsModelStatus.kOptimal or status in stopped):
-        bound = float(info.mip_dual_bound)
+        bound = float(info.mip_dual_bound) * model.ball
     elif status == highspy.HighsModelStatus.kOptimal:
-        bound = float(info.objective_function_value)
+        bound = float(info.objective_function_value) * model.ball
     return min(max(0.0, bound), U), step, interrupted  # the model says nothing beyond its ball
 
 
@@ -123,9 +125,14 @@ def _run(h: Any) -> bool:
             h.cancelSolve()
 
 
+def _power_of_two(size: float) -> float:
+    """The power of two just above a size; 1 for nothing at all."""
+    return math.ldexp(1.0, math.frexp(size)[1]) if 0.0 < size < math.inf else 1.0
+
+
 @dataclass
 class Model:
-    """Columns and rows of one model; columns 0..n-1 are the offset w."""
+    """Columns and rows of one model; columns 0..n-1 are the offset w. All numbers come in as they are meant."""
 
     problem: Problem
     U: float
@@ -133,36 +140,48 @@ class Model:
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
     binary: list[bool] = field(default_factory=list)
+    unit: list[float] = field(default_factory=list)  # a column's value is so many times what HiGHS sees
     rows: list[tuple[list[int], list[float], float, float]] = field(default_factory=list)
 
     @property
     def has_binaries(self) -> bool:
         return any(self.binary)
 
-    def column(self, low: float, high: float, cost: float = 0.0, binary: bool = False) -> int:
-        self.low.append(low)
-        self.high.append(high)
+    @property
+    def ball(self) -> float:
+        """The unit of w and of its norm."""
+        return _power_of_two(self.U)
+
+    def column(self, low: float, high: float, cost: float = 0.0, binary: bool = False, unit: float = 0.0) -> int:
+        unit = unit or _power_of_two(max(abs(low), abs(high)))
+        self.unit.append(unit)
+        self.low.append(low / unit)
+        self.high.append(high / unit)
         self.cost.append(cost)
         self.binary.append(binary)
         return len(self.low) - 1
 
     def row(self, index: list[int], value: list[float], low: float, high: float) -> None:
-        self.rows.append((index, value, low, high))
+        """low <= value.columns <= high, divided by a power of two near its largest number."""
+        scaled = [v * self.unit[i] for i, v in zip(index, value, strict=True)]
+        ends = [abs(end) for end in (low, high) if math.isfinite(end)]
+        top = _power_of_two(max([*map(abs, scaled), *ends], default=1.0))
+        self.rows.append((index, [v / top for v in scaled], low / top, high / top))
 
     def inputs(self) -> list[int]:
         """w within the ball and the box, and its norm as the objective."""
         n, box, U = self.problem.network.inputs, self.problem.box, self.U
         lo = np.full(n, -U) if box is None else np.maximum(box.lo, -U)
         hi = np.full(n, U) if box is None else np.minimum(box.hi, U)
-        w = [self.column(float(a), float(b)) for a, b in zip(lo, hi, strict=True)]
+        w = [self.column(float(a), float(b), unit=self.ball) for a, b in zip(lo, hi, strict=True)]
         inf = math.inf
         if math.isinf(self.problem.norm.p):
-            t = self.column(0.0, U, cost=1.0)
+            t = self.column(0.0, U, cost=1.0, unit=self.ball)
             for i in w:
                 self.row([i, t], [1.0, -1.0], -inf, 0.0)
                 self.row([i, t], [1.0, 1.0], 0.0, inf)
         else:
-            sizes = [self.column(0.0, U, cost=1.0) for _ in w]
+            sizes = [self.column(0.0, U, cost=1.0, unit=self.ball) for _ in w]
             for i, t in zip(w, sizes, strict=True):
                 self.row([i, t], [1.0, -1.0], -inf, 0.0)
                 self.row([i, t], [1.0, 1.0], 0.0, inf)
@@ -186,7 +205,7 @@ class Model:
             if lo >= 0:
                 self.row([*index, a], [*value, 1.0], z0, z0)
                 continue
-            on = self.column(0.0, 1.0, binary=True)
+            on = self.column(0.0, 1.0, binary=True, unit=1.0)
             self.row([*index, a], [*value, 1.0], z0, inf)
             self.row([*index, a, on], [*value, 1.0, -lo], -inf, z0 - lo)
             self.row([a, on], [1.0, -hi], -inf, 0.0)

@@ -1,0 +1,1 @@
+"""The audit of answers, proofs and files: `make soundness`, docs/soundness.md."""

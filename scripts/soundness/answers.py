@@ -1,0 +1,152 @@
+"""Kinds of cases about answers: measure and verify in every method, norm, domain and scale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.random import Generator
+
+import layercert as lc
+from helpers import tiny
+from helpers.brute import brute_force, only_ties
+from layercert.norms import Norm
+from layercert.run import How, closest
+from layercert.system import clock
+from soundness.judge import Judge, claim_faults, faults
+from soundness.kind import Outcome
+from soundness.questions import METHODS, Question, cornered, plain, scaled, tied
+from soundness.truth import rational
+
+#: Seconds a question may take; what is not answered by then is undecided.
+LIMIT = 10.0
+
+
+def scales(rng: Generator) -> Outcome:
+    return _ask(rng, scaled(rng))
+
+
+def ties(rng: Generator) -> Outcome:
+    return _ask(rng, tied(rng))
+
+
+def domains(rng: Generator) -> Outcome:
+    return _ask(rng, cornered(rng))
+
+
+def _ask(rng: Generator, question: Question) -> Outcome:
+    """One question, measured or verified at a random radius, perhaps certified."""
+    judge = Judge.of(question)
+    method = METHODS[int(rng.integers(len(METHODS)))]
+    if method == "mip" and question.norm not in (1.0, math.inf):
+        method = "adaptive"
+    proof = bool(rng.random() < 0.3)
+    ask = {"method": method, "time_limit": LIMIT, "certificate": proof, **question.options}
+    if rng.random() < 0.6:
+        result = lc.measure(question.network, question.x, question.norm, **ask)
+    else:
+        radius = float(np.abs(question.x).max() or 1.0) * 10.0 ** rng.uniform(-4, 1)
+        result = lc.verify(question.network, question.x, radius, question.norm, **ask)
+    found = faults(judge, result, rng)
+    if result.certificate is not None:
+        found += proof_faults(question.network, result, rng, exact=bool(rng.random() < 0.3))
+    return Outcome(str(result.status), [f"{text} [{method}]: {question}" for text in found])
+
+
+def proof_faults(network: lc.Network, result: lc.Result, rng: Generator, exact: bool) -> list[str]:
+    """The tool's own certificate must be accepted, and what it says must be true."""
+    assert result.certificate is not None
+    found = []
+    for arithmetic in (False, True) if exact else (False,):
+        report = lc.check(network, result.certificate, exact=arithmetic)
+        if not report.ok:
+            found.append(f"own certificate rejected (exact={arithmetic}): {report.reason}")
+            continue
+        found += claim_faults(network, result.certificate, report, rng)
+        if result.status == "exact" and not report.lower >= result.upper * (1 - 5e-6) - 1e-12 * (1 + result.upper):
+            found.append(f"the certificate proves {report.lower} of {result.upper} only")
+    return found
+
+
+def radii(rng: Generator) -> Outcome:
+    """One input: the distance is known exactly, and the radius is that distance, or the float next to it."""
+    question = (plain if rng.random() < 0.5 else tied)(rng, inputs=1)
+    judge = Judge.of(question)
+    far = Fraction(10) ** 6 * (1 + abs(judge.start[0]))
+    found = []
+    for d in (Fraction(1), Fraction(-1)):
+        end = judge.domain[1 if d > 0 else 0][0]
+        top = far if math.isinf(end) else abs(Fraction(float(end)) - judge.start[0])
+        t = judge.exact.first(judge.start, [d], judge.unsafe, top)
+        found += [] if t is None else [t]
+    weight = judge.length.weights[0] if judge.length.weights is not None else Fraction(1)
+    true = min(found) * weight if found else None
+    about = float(true) if true is not None else float(rng.uniform(0.1, 10))
+    around = [
+        about,
+        math.nextafter(about, 0),
+        math.nextafter(about, math.inf),
+        about * (1 + 1e-12),
+        about * (1 - 1e-12),
+    ]
+    radius = max(around[int(rng.integers(len(around)))], 0.0)
+    method = METHODS[int(rng.integers(len(METHODS)))]
+    if method == "mip" and question.norm not in (1.0, math.inf):
+        method = "adaptive"
+    result = lc.verify(
+        question.network, question.x, radius, question.norm, method=method, time_limit=LIMIT, **question.options
+    )
+    texts = faults(judge, result, rng)
+    if result.status == "robust" and true is not None and true <= Fraction(radius):
+        texts.append(f"robust to {radius}, the distance is {float(true)!r}")
+    if result.status == "not_robust" and (true is None or true > Fraction(radius)):
+        texts.append(f"not robust to {radius}, the distance is {true and float(true)!r}")
+    return Outcome(str(result.status), [f"{text} [{method}, radius {radius!r}]: {question}" for text in texts])
+
+
+def agreement(rng: Generator) -> Outcome:
+    """A tiny network: brute force, a certificate in both arithmetics, and two other methods."""
+    seed = int(rng.integers(2**32))
+    base = (tiny.generic if rng.random() < 0.5 else tiny.degenerate)(seed)
+    problem = replace(base, norm=Norm([1.0, 2.0, math.inf][int(rng.integers(3))]), radius=math.inf)
+    ask = (problem.network, problem.x, problem.norm.p, problem.label, None, problem.domain)
+    result = lc.measure(*ask, certificate=True, time_limit=60)
+    true, _ = brute_force(problem)
+    texts = []
+    slack = 1e-7 * true + 1e-9 if math.isfinite(true) else 0.0
+    if result.lower > true + slack or result.upper < true - slack:
+        texts.append(f"{result.lower} .. {result.upper}, brute force finds {true}")
+    if result.status == "undecided" and not (
+        math.isclose(result.lower, true, rel_tol=1e-6) and only_ties(problem, true)
+    ):
+        texts.append(f"undecided: {result.lower} .. {result.upper} {result.note}")
+    if result.certificate is None:
+        texts.append(f"no certificate: {result.note}")
+    else:
+        texts += proof_faults(problem.network, result, rng, exact=bool(rng.random() < 0.3))
+    others = list(rng.choice([m for m in set(METHODS) if m not in ("adaptive", "mip", "large")], size=2, replace=False))
+    for method in others:
+        other = lc.measure(*ask, method=str(method), time_limit=30)
+        if other.lower > true + slack or other.upper < true - slack:
+            texts.append(f"{method}: {other.lower} .. {other.upper}, brute force finds {true}")
+    return Outcome(str(result.status), [f"{text}: tiny seed {seed}, {problem.norm.name}" for text in texts])
+
+
+def stopped(rng: Generator) -> Outcome:
+    """A search stopped at any of its looks at the clock leaves true bounds behind."""
+    question = (scaled if rng.random() < 0.3 else plain)(rng)
+    judge = Judge.of(question)
+    problem = lc.robustness(question.network, question.x, question.norm, **question.options)
+    method = METHODS[int(rng.integers(len(METHODS)))]
+    if method == "mip" and question.norm not in (1.0, math.inf):
+        method = "adaptive"
+    looks = int(10.0 ** rng.uniform(0, 2.5))
+    with clock.until(clock.now() + LIMIT, looks=looks):
+        result = closest(problem, How(method))
+    texts = faults(judge, result, rng)
+    return Outcome(str(result.status), [f"{text} [{method}, {looks} looks]: {question}" for text in texts])
+
+
+__all__ = ["agreement", "domains", "radii", "rational", "scales", "stopped", "ties"]
