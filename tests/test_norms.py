@@ -406,7 +406,7 @@ class TestDistanceUp:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("p", [1.0, 1.01, 1.5, 2.0, 7.3, math.inf])
 def test_halfspaces_of_any_scale_warn_of_nothing_and_stay_true(p: float) -> None:
-    """Rooms of 1e300 beside rows of 1e-300: what overflows on the way to a split makes it a bad one, not a false one."""
+    """Rooms of 1e300 beside rows of 1e-300: what overflows makes a bad split, not a false one."""
     rng = np.random.default_rng(5)
     for _ in range(200):
         n = int(rng.integers(1, 4))

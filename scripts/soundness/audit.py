@@ -25,16 +25,16 @@ from soundness.properties import properties
 
 #: Every kind, and how many cases of it a full run has.
 KINDS: dict[str, tuple[Kind, int]] = {
-    "scales": (scales, 4000),
-    "ties": (ties, 2500),
-    "domains": (domains, 2000),
-    "radii": (radii, 2500),
-    "agreement": (agreement, 700),
-    "stopped": (stopped, 1000),
-    "certificates": (certificates, 3000),
-    "files": (files, 3000),
-    "properties": (properties, 2000),
-    "graphs": (graphs, 1500),
+    "scales": (scales, 8000),
+    "ties": (ties, 5000),
+    "domains": (domains, 4000),
+    "radii": (radii, 5000),
+    "agreement": (agreement, 1400),
+    "stopped": (stopped, 2000),
+    "certificates": (certificates, 6000),
+    "files": (files, 6000),
+    "properties": (properties, 4000),
+    "graphs": (graphs, 3000),
 }
 #: Seconds after which a case that does not end is a fault; compiling is part of the first ones.
 PATIENCE = 300

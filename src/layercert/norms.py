@@ -311,7 +311,8 @@ def _cost(size: Matrix, keep: Matrix, room: Matrix) -> Vector:
     up = 1.0 + gamma(2 * size.shape[-1] + 64)
     over = np.where(keep < size, size - keep, 0.0) * up
     # an infinite room is never filled, so its product is zero by construction
-    return np.asarray((over * np.where(over > 0, room, 0.0)).sum(axis=-1) * up)
+    with np.errstate(over="ignore"):  # what overflows costs everything
+        return np.asarray((over * np.where(over > 0, room, 0.0)).sum(axis=-1) * up)
 
 
 def _unfilled_part(size: Matrix, u: Matrix, room: Matrix, norm: Norm) -> Matrix:

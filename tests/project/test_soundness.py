@@ -18,7 +18,7 @@ from soundness.questions import Question
 from soundness.truth import Exact, Length, Unsafe
 
 #: This part of a full run, of each kind.
-PART = 0.012
+PART = 0.006
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
