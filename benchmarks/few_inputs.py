@@ -30,7 +30,8 @@ from layercert.certificate.checker import check
 from layercert.certify import prove
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
-from layercert.run import _run
+from layercert.result import Verdict
+from layercert.run import How, decide
 
 #: The input boxes; properties 1 and 2 share theirs.
 FAR = ((0.6, 0.679857769), (-0.5, 0.5), (-0.5, 0.5), (0.45, 0.5), (-0.5, -0.45))
@@ -77,9 +78,9 @@ def problem(net: lc.Network, number: int) -> Problem:
 
 def answer(p: Problem, method: str, limit: float) -> tuple[str, float, float, int]:
     start, cpu = time.perf_counter(), time.process_time()
-    progress, _, _ = _run(p, method, limit, "default", None, stop_at_witness=True)
-    found = "sat" if progress.upper <= p.radius else "unsat" if progress.lower >= p.radius else "unknown"
-    return found, time.perf_counter() - start, time.process_time() - cpu, progress.chain.programs
+    result = decide(p, How(method, limit))
+    found = {Verdict.NOT_ROBUST: "sat", Verdict.ROBUST: "unsat"}.get(Verdict(result.status), "unknown")
+    return found, time.perf_counter() - start, time.process_time() - cpu, result.programs
 
 
 def certify(row: Row, p: Problem) -> None:

@@ -123,7 +123,7 @@ def record(n: int, net: str, norm: Norm, boxed: bool, faces: int) -> list[Family
             continue
         chain = Recorder(make_chain("default", norm).solvers)
         limit = min(faces - count, max(faces // 4, 1))
-        task = Task(problem, chain, U=found[1])
+        task = Task(problem, chain, limit=found[1])
         for _ in METHODS["layercert-basic"].search(task):
             if chain.programs >= limit:
                 break

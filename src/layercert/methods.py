@@ -30,13 +30,21 @@ class Method:
     search: Callable[[Task], Iterator[Event]]
     summary: str
     complete: bool = True  # does it always end with the exact answer, given time?
+    attacks: bool = False  # does an attack come first even where a radius is given? the paper starts from the radius
 
+
+#: The two that are chosen when no method is named.
+ADAPTIVE, INPUT_SPLIT = "adaptive", "input-split"
+#: What a run's record says where no method was named; it may be named, too.
+AUTO = "auto"
 
 _layercert = partial(layercert, contains_db=always, restriction=no_restriction, seen=SeenEarly)
 
 _METHODS = [
-    Method("adaptive", adaptive, "best-first over partial phases with optimised linear bounds (the default)"),
-    Method("input-split", input_split, "boxes of inputs cut in two, for networks with few inputs"),
+    Method(
+        ADAPTIVE, adaptive, "best-first over partial phases with optimised linear bounds (the default)", attacks=True
+    ),
+    Method(INPUT_SPLIT, input_split, "boxes of inputs cut in two, for networks with few inputs", attacks=True),
     Method("geocert", partial(geocert, priority_of=distance_priority), "GeoCert, l_p priority (Algorithm 1)"),
     Method("geocert-lip", partial(geocert, priority_of=lipschitz_priority), "GeoCert, Lipschitz priority"),
     Method("layercert-basic", _layercert, "LayerCert-Basic (Algorithm 2)"),
@@ -71,6 +79,7 @@ _METHODS = [
         large,
         "linear bounds with sparse layers and a gradient attack, no branching, for networks of any size",
         complete=False,
+        attacks=True,
     ),
     Method("mip", mip, "big-M model in HiGHS, the independent cross-check (l1, linf)"),
 ]
@@ -89,15 +98,24 @@ def choose(problem: Problem, U: float | None = None) -> str:
     on small ones. In other norms boxes fit the ball badly, and with more inputs there are too many ways to cut
     (PERFORMANCE.md, "Few inputs").
     """
-    if not suits(problem.network) or not math.isinf(problem.norm.p) or not problem.clauses:
-        return "adaptive"
+    network = problem.network
+    if not (suits(network) and network.fits_dense and math.isinf(problem.norm.p) and problem.clauses):
+        return ADAPTIVE
     reach = min(problem.radius, problem.reach, math.inf if U is None else U)
     if math.isfinite(reach) and open_neurons(problem, reach) <= MANY_OPEN:
-        return "adaptive"
-    return "input-split"
+        return ADAPTIVE
+    return INPUT_SPLIT
 
 
-def method_named(name: str) -> Method:
+def method_named(name: str | None) -> Method | None:
+    """The method of that name; None where the choice is left to `choose`."""
+    if name is None or name == AUTO:
+        return None
     if name not in METHODS:
-        raise unknown("method", name, METHODS)
+        raise unknown("method", name, (*METHODS, AUTO))
     return METHODS[name]
+
+
+def method_for(problem: Problem, U: float, name: str | None = None) -> Method:
+    """The method of that name, or the one that `choose` takes."""
+    return method_named(name) or METHODS[choose(problem, U)]

@@ -56,7 +56,7 @@ class Status(StrEnum):
     """The answer of `measure`.
 
     Attributes:
-        EXACT: The nearest unsafe point was found and proved nearest.
+        EXACT: The nearest unsafe point was found and proved nearest, up to the gap asked for.
         ROBUST: There is no unsafe point within the radius, proved.
         UNDECIDED: The search stopped early: lower <= distance <= upper.
     """
@@ -150,6 +150,13 @@ class Result:
         weights = np.ones_like(self.x) if self.weights is None else self.weights
         return Changes(sorted(rows, key=lambda row: -abs(row.by) * weights[row.position]))
 
+    @property
+    def gap(self) -> float:
+        """How far apart the bounds are: (upper - lower) / upper. 0 at distance 0, inf without a witness."""
+        if math.isinf(self.upper):
+            return math.inf
+        return (self.upper - self.lower) / self.upper if self.upper > 0 else 0.0
+
     def __str__(self) -> str:
         classes = "" if self.target is None or self.label is None else f" ({self.label} -> {self.target})"
         if self.status == Status.EXACT:
@@ -177,6 +184,7 @@ class Result:
             "status": str(self.status),
             "lower": _finite(self.lower),
             "upper": _finite(self.upper),
+            "gap": _finite(self.gap),
             "label": self.label,
             "target": self.target,
             "norm": self.norm,

@@ -4,47 +4,28 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
 from layercert.attack.strict import examine, harden
-from layercert.certificate.claim import Certificate
 from layercert.certify import Unproved, prove
 from layercert.certify.branches import prove_branches
 from layercert.errors import OptionError
+from layercert.methods import INPUT_SPLIT
 from layercert.network import Network
 from layercert.norms import WeightedNorm
 from layercert.problem import Problem, robustness
 from layercert.questions import Discrete, Fixed, OneOf, Target, Weights
 from layercert.result import Result, Status, Verdict
 from layercert.search.branching import Branching
-from layercert.search.task import horizon
-from layercert.session import EXACT, GRACE, MARGIN, NOISE, Progress, Session, Watch
+from layercert.search.task import GAP, horizon
+from layercert.session import GRACE, MARGIN, NOISE, How, Progress, Session, Watch
 from layercert.system import clock
 from layercert.system.threads import one_thread
 
-__all__ = ["EXACT", "MARGIN", "NOISE", "How", "Progress", "Watch"]
+__all__ = ["GAP", "MARGIN", "NOISE", "How", "Progress", "Watch"]
 __all__ += ["closest", "deadline_of", "decide", "measure", "verify"]
-
-
-@dataclass(frozen=True)
-class How:
-    """How a question is answered; what an answer means does not depend on it.
-
-    Attributes:
-        method: Name of the search; `layercert.methods.METHODS` lists them.
-        time_limit: Seconds after which the search stops with the bounds reached, None for no limit.
-        certificate: Whether a certificate is made as well.
-        stack: Name of the solvers for distance programs: "default", "library" or "paper".
-        watch: Called with the progress and each event of the search.
-    """
-
-    method: str = "adaptive"
-    time_limit: float | None = None
-    certificate: bool = False
-    stack: str = "default"
-    watch: Watch | None = None
 
 
 def measure(
@@ -54,7 +35,7 @@ def measure(
     label: int | None = None,
     radius: float | None = None,
     domain: tuple[ArrayLike, ArrayLike] | None = None,
-    method: str = "adaptive",
+    method: str | None = None,
     time_limit: float | None = None,
     certificate: bool = False,
     *,
@@ -63,6 +44,8 @@ def measure(
     fixed: Fixed | None = None,
     integer: Fixed | None = None,
     one_of: OneOf | None = None,
+    gap: float = GAP,
+    threads: int | None = None,
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
@@ -78,7 +61,8 @@ def measure(
         label: The class whose robustness is asked for; by default the class that the network gives x.
         radius: How far the search looks; by default as far as it takes.
         domain: (low, high), two numbers or two arrays: only points inside this box count, and x must be one.
-        method: Name of the search; `layercert.methods.METHODS` lists them, docs/which-method.md compares them.
+        method: Name of the search; `layercert.methods.METHODS` lists them, docs/which-method.md compares them. By
+            default the one that measured best for such a problem.
         time_limit: Seconds after which the search stops with the bounds reached. Kernels that have to be compiled
             first, once per machine, cost no time of the limit.
         certificate: Make a certificate of the answer too, with the time limit once more.
@@ -87,6 +71,8 @@ def measure(
         fixed: Inputs that stay as they are, by position or by name.
         integer: Inputs that are whole numbers, by position or by name; x must be whole there.
         one_of: Groups of inputs of which exactly one is 1 and the others are 0.
+        gap: The search ends when (upper - lower) / upper is this small, and "exact" means exact up to it.
+        threads: How many threads the search may use; by default the method's own choice.
         stack: The solvers for distance programs: "default", "library" or "paper".
         watch: Called as watch(progress, event) with each event of the search.
 
@@ -95,10 +81,10 @@ def measure(
 
     Raises:
         InputError: x, the label, the domain, a target or a fixed input does not fit the network.
-        OptionError: An unknown norm, method or stack, or a radius or time limit out of range.
+        OptionError: An unknown norm, method or stack, or a radius, time limit, gap or number of threads out of range.
         MissingPackageError: The stack needs a package that is not installed.
     """
-    how = How(method, time_limit, certificate, stack, watch)
+    how = How(method, time_limit, certificate, stack, watch, gap, threads)
     asked = robustness(
         network, x, norm, label, radius, domain,
         target=target, weights=weights, fixed=fixed, integer=integer, one_of=one_of,
@@ -124,8 +110,7 @@ def closest(problem: Problem, how: How | None = None) -> Result:
         return _branched(problem, problem.discrete, how, stop_at_witness=False)
     session = _search(problem, how, stop_at_witness=False)
     progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
-    within = progress.witness is not None and progress.upper <= problem.radius
-    if progress.lower >= problem.radius and not within:
+    if session.proved and not session.found:
         status = Status.ROBUST
     elif progress.closed():
         status = Status.EXACT
@@ -148,7 +133,7 @@ def verify(
     norm: str | float = "linf",
     label: int | None = None,
     domain: tuple[ArrayLike, ArrayLike] | None = None,
-    method: str = "adaptive",
+    method: str | None = None,
     time_limit: float | None = None,
     certificate: bool = False,
     *,
@@ -157,6 +142,8 @@ def verify(
     fixed: Fixed | None = None,
     integer: Fixed | None = None,
     one_of: OneOf | None = None,
+    gap: float = GAP,
+    threads: int | None = None,
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
@@ -169,7 +156,8 @@ def verify(
         norm: "l1", "l2", "linf" or any number p >= 1.
         label: The class that all points should have; by default the class that the network gives x.
         domain: (low, high), two numbers or two arrays: only points inside this box count, and x must be one.
-        method: Name of the search; `layercert.methods.METHODS` lists them, docs/which-method.md compares them.
+        method: Name of the search; `layercert.methods.METHODS` lists them, docs/which-method.md compares them. By
+            default the one that measured best for such a problem.
         time_limit: Seconds after which the answer is undecided, None for no limit.
         certificate: Make a certificate of the answer too, with the time limit once more.
         target: Ask for points of this class, or of one of these, instead of any other class.
@@ -177,6 +165,8 @@ def verify(
         fixed: Inputs that stay as they are, by position or by name.
         integer: Inputs that are whole numbers, by position or by name; x must be whole there.
         one_of: Groups of inputs of which exactly one is 1 and the others are 0.
+        gap: How far below a witness the bounds may stay. Verifying ends at the first witness, so it hardly matters.
+        threads: How many threads the search may use; by default the method's own choice.
         stack: The solvers for distance programs: "default", "library" or "paper".
         watch: Called as watch(progress, event) with each event of the search.
 
@@ -185,12 +175,13 @@ def verify(
 
     Raises:
         InputError: x, the label, the domain, a target or a fixed input does not fit the network.
-        OptionError: No radius, an unknown norm, method or stack, or a radius or time limit out of range.
+        OptionError: No radius, an unknown norm, method or stack, or a radius, time limit, gap or number of threads
+            out of range.
         MissingPackageError: The stack needs a package that is not installed.
     """
     if radius is None:
         raise OptionError("verify needs a radius >= 0; to find the largest robust radius use measure")
-    how = How(method, time_limit, certificate, stack, watch)
+    how = How(method, time_limit, certificate, stack, watch, gap, threads)
     asked = robustness(
         network, x, norm, label, radius, domain,
         target=target, weights=weights, fixed=fixed, integer=integer, one_of=one_of,
@@ -216,9 +207,9 @@ def decide(problem: Problem, how: How | None = None) -> Result:
         return _branched(problem, problem.discrete, how, stop_at_witness=True)
     session = _search(problem, how, stop_at_witness=True)
     progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
-    if progress.upper <= problem.radius:
+    if session.found:
         verdict = Verdict.NOT_ROBUST
-    elif progress.lower >= problem.radius:
+    elif session.proved:
         verdict = Verdict.ROBUST
     else:
         verdict = Verdict.UNDECIDED
@@ -229,7 +220,7 @@ def decide(problem: Problem, how: How | None = None) -> Result:
 def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: bool) -> Result:
     """The same where inputs are whole numbers or alternatives: boxes of inputs, each with a search of its own."""
     started, deadline = clock.now(), deadline_of(how.time_limit)
-    search = Branching(problem, discrete, EXACT, stop_at_witness)
+    search = Branching(problem, discrete, how.gap, stop_at_witness)
     interrupted: list[Result] = []
 
     def ask(box: Problem) -> Result:
@@ -287,15 +278,14 @@ def _branched_result(search: Branching, finished: bool, any_witness: bool) -> Re
 
 def _search(problem: Problem, how: How, stop_at_witness: bool) -> Session:
     """Let a session go on until its search ends, the budget is spent, or the question is answered."""
-    deadline = deadline_of(how.time_limit)
-    session = Session(problem, how.method, how.stack, how.watch, stop_at_witness, deadline)
+    session = Session(problem, how, stop_at_witness, deadline_of(how.time_limit))
     session.advance()
     return session
 
 
 def _why_open(progress: Progress) -> str:
     """What to say of a search that ended by itself and left a gap."""
-    if progress.unsettled is not None:
+    if progress.incumbent.unsettled is not None:
         return "the nearest point found is unsafe up to rounding only, and none next to it could be settled"
     return "the search ended with its bounds apart: what is between them is within its margins for rounding"
 
@@ -316,21 +306,17 @@ def deadline_of(time_limit: float | None) -> float | None:
 def _result(session: Session, status: Status | Verdict, note: str, how: How) -> Result:
     progress = session.progress
     problem, chain = progress.problem, progress.chain
-    lower, seconds = min(progress.lower, progress.upper), progress.seconds
-    holds = None
-    if progress.witness is not None:
+    lower, upper, seconds = min(progress.lower, progress.upper), progress.upper, progress.seconds
+    witness, holds = progress.witness, None
+    if witness is not None:
         with suppress(clock.OutOfTime), clock.until(None if how.time_limit is None else clock.now() + GRACE):
-            progress.witness, holds = harden(problem, progress.witness)
-        progress.upper = problem.distance(progress.witness)
-    evidence = None
-    if how.certificate:
-        evidence, why = _certify(progress, lower, how.time_limit)
-        note = "; ".join(part for part in (note, why) if part)
-    return Result(
+            witness, holds = harden(problem, witness)
+        upper = problem.distance(witness)
+    result = Result(
         status=status,
         lower=lower,
-        upper=progress.upper,
-        witness=progress.witness,
+        upper=upper,
+        witness=witness,
         target=None if progress.clause is None else progress.clause.target,
         label=problem.label,
         norm=problem.norm.name,
@@ -342,22 +328,23 @@ def _result(session: Session, status: Status | Verdict, note: str, how: How) -> 
         interrupted=session.interrupted,
         solved_by={k: v for k, v in chain.solved_by.items() if v},
         fallbacks={k: v for k, v in chain.fallbacks.items() if v},
-        certificate=evidence,
         holds=holds,
         x=problem.x,
         names=problem.names,
         weights=problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None,
     )
+    return _certified(problem, result, how.time_limit) if how.certificate else result
 
 
-def _certify(progress: Progress, lower: float, time_limit: float | None) -> tuple[Certificate | None, str]:
-    """The proof of the bound reached, made by a run of its own (with the same time limit again)."""
-    problem = progress.problem
+def _certified(problem: Problem, result: Result, time_limit: float | None) -> Result:
+    """With the proof of the bound reached, made by a run of its own (with the same time limit again), or why not."""
     far = min(problem.radius, problem.reach, horizon(problem))
-    by_boxes = progress.method == "input-split"
+    by_boxes = result.method == INPUT_SPLIT
     try:
         with one_thread():
-            proof = prove(problem, min(lower, far), progress.witness, progress.upper, deadline_of(time_limit), by_boxes)
-        return proof, ""
+            proof = prove(
+                problem, min(result.lower, far), result.witness, result.upper, deadline_of(time_limit), by_boxes
+            )
+        return replace(result, certificate=proof)
     except Unproved as error:
-        return None, f"no certificate: {error}"
+        return replace(result, note="; ".join(part for part in (result.note, f"no certificate: {error}") if part))

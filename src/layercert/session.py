@@ -7,68 +7,110 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from layercert.arrays import Vector
-from layercert.attack.attack import attack, settle
 from layercert.bounds.magnitude import out_of_range
-from layercert.methods import method_named
+from layercert.errors import OptionError
+from layercert.methods import AUTO, method_for, method_named
 from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
 from layercert.programs.stacks import make_chain
 from layercert.scaled import Scaled, scaled
 from layercert.search.events import Bound, Event, Improve
-from layercert.search.task import Task, horizon
+from layercert.search.incumbent import GRACE, Incumbent
+from layercert.search.task import GAP, Task, horizon
 from layercert.system import clock
 from layercert.system.threads import one_thread
 
-#: Upper and lower bound this close (relative) count as the exact answer.
-EXACT = 1e-6
 #: Distances below this many times the size of x are rounding noise in x itself.
 NOISE = 1e-12
 #: The search looks this much (relative) beyond the radius, so that "nothing within the radius" is proved at the radius.
 MARGIN = 1e-9
-#: Seconds beyond the limit that settling a point, and the last look at a witness in other arithmetics, may take.
-GRACE = 0.3
 #: The note of an answer that the time limit left open.
 OUT_OF_TIME = "time limit reached"
+
+__all__ = ["GRACE", "MARGIN", "NOISE", "OUT_OF_TIME"]
+__all__ += ["How", "Progress", "Session", "Watch", "check_gap", "check_threads"]
 
 Watch = Callable[["Progress", Event | None], None]
 
 
+@dataclass(frozen=True)
+class How:
+    """How a question is answered; what an answer means does not depend on it, but for the gap.
+
+    Attributes:
+        method: Name of the search; `layercert.methods.METHODS` lists them. None chooses the best for the problem.
+        time_limit: Seconds after which the search stops with the bounds reached, None for no limit.
+        certificate: Whether a certificate is made as well.
+        stack: Name of the solvers for distance programs: "default", "library" or "paper".
+        watch: Called with the progress and each event of the search.
+        gap: The search for a distance ends when (upper - lower) / upper is this small.
+        threads: How many threads one search may use; None leaves it to the method.
+    """
+
+    method: str | None = None
+    time_limit: float | None = None
+    certificate: bool = False
+    stack: str = "default"
+    watch: Watch | None = None
+    gap: float = GAP
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        method_named(self.method)
+        check_gap(self.gap)
+        check_threads(self.threads)
+
+
+def check_gap(gap: float) -> None:
+    if isinstance(gap, bool) or not isinstance(gap, (int, float)) or not 0.0 < gap < 1.0:
+        raise OptionError(
+            f"the gap is a number above 0 and below 1, relative to the distance, got {gap!r}; "
+            f"leave it out for {GAP:g}, which counts as exact"
+        )
+
+
+def check_threads(threads: int | None) -> None:
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise OptionError(
+            f"threads is a whole number, 1 or more, got {threads!r}; leave it out to let the method choose"
+        )
+
+
 @dataclass
 class Progress:
-    """The state of a run, as seen from outside while it runs."""
+    """The state of a run, as seen from outside while it runs. Upper bound and witness are the incumbent's."""
 
     problem: Problem
     method: str
     chain: SolverChain
+    incumbent: Incumbent
+    gap: float = GAP
     lower: float = 0.0
-    upper: float = math.inf
-    witness: Vector | None = None
-    clause: Clause | None = None
-    unsettled: Vector | None = None  # the last point that was unsafe up to rounding only
     started: float = field(default_factory=clock.now)
+
+    @property
+    def upper(self) -> float:
+        return self.incumbent.distance
+
+    @property
+    def witness(self) -> Vector | None:
+        return self.incumbent.point
+
+    @property
+    def clause(self) -> Clause | None:
+        return self.incumbent.clause
 
     @property
     def seconds(self) -> float:
         return clock.now() - self.started
 
     def closed(self) -> bool:
-        """Upper and lower bound agree."""
-        if math.isinf(self.upper):
+        """Upper and lower bound agree, up to the gap."""
+        upper = self.upper
+        if math.isinf(upper):
             return False
         noise = NOISE * max(1.0, self.problem.norm.value(self.problem.x))
-        return self.upper - self.lower <= max(EXACT * self.upper, noise)
-
-    def offer(self, step: Vector, clause: Clause) -> None:
-        """Take a point as the new witness if the network itself says that it is unsafe."""
-        with clock.extended(GRACE):  # what was found in time is not lost
-            v = settle(self.problem, step, clause)
-            if v is None:
-                self.unsettled = step
-                return
-            distance = self.problem.distance(v)
-            holds = self.problem.holding(v) if distance < self.upper else None
-        if holds is not None:
-            self.witness, self.clause, self.upper = v, holds, distance
+        return upper - self.lower <= max(self.gap * upper, noise)
 
 
 class Session:
@@ -80,17 +122,13 @@ class Session:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        method: str = "adaptive",
-        stack: str = "default",
-        watch: Watch | None = None,
-        stop_at_witness: bool = False,
-        deadline: float | None = None,
+        self, problem: Problem, how: How, stop_at_witness: bool = False, deadline: float | None = None
     ) -> None:
-        self.method = method_named(method)
-        self.progress = Progress(problem, self.method.name, make_chain(stack, problem.norm))
-        self.watch, self.stop_at_witness, self.deadline = watch, stop_at_witness, deadline
+        self.method = method_named(how.method)
+        self.how, self.stop_at_witness, self.deadline = how, stop_at_witness, deadline
+        chain, incumbent = make_chain(how.stack, problem.norm), Incumbent(problem)
+        name = AUTO if self.method is None else self.method.name
+        self.progress = Progress(problem, name, chain, incumbent, how.gap)
         self.note = ""
         self.interrupted = False
         self.late = False
@@ -98,6 +136,16 @@ class Session:
         self._view: Scaled | None = None
         self._task: Task | None = None
         self._events: Iterator[Event] | None = None
+
+    @property
+    def found(self) -> bool:
+        """Is there a witness within the radius?"""
+        return self.progress.witness is not None and self.progress.upper <= self.progress.problem.radius
+
+    @property
+    def proved(self) -> bool:
+        """Is it proved that there is no unsafe point nearer than the radius?"""
+        return self.progress.lower >= self.progress.problem.radius
 
     def advance(self, until: float | None = None) -> bool:
         """Go on until the session is over (True), or the clock passes `until` (False)."""
@@ -112,7 +160,7 @@ class Session:
 
     def _advance(self, until: float | None) -> None:
         if self._events is None and not self.over:
-            self._start()
+            self._events = self._search()
         while not self.over:
             event = next(self._events, None) if self._events is not None else None
             if event is None:
@@ -125,51 +173,62 @@ class Session:
                 if until is not None and clock.now() > until:
                     return
 
-    def _start(self) -> None:
-        progress, problem = self.progress, self.progress.problem
-        self.note = _answer_at_sight(progress)
+    def _search(self) -> Iterator[Event]:
+        """From the first look at the problem to the last event of the search."""
+        problem = self.progress.problem
+        self.note = _answer_at_sight(self.progress)
         if self.note:
             self.over = True
             return
-        # searches work in coordinates in which the norm has no weights
         far = min(problem.radius * (1.0 + 2.0 * MARGIN), horizon(problem) * (1.0 + MARGIN))
-        view = scaled(problem, far)
-        if math.isinf(problem.radius) or self.stop_at_witness:
-            found = attack(view.problem, view.problem.radius)
-            if found is not None:
-                progress.offer(view.offset(found[0]), view.clause(found[2]))
-                if self.watch is not None:  # the search may be silent for long; what is found is known at once
-                    self.watch(progress, None)
-        if self.stop_at_witness and progress.upper <= problem.radius:
-            self.over = True
-            return
-        view = scaled(problem, min(far, progress.upper))
-        # Looking a little beyond the radius, and never beyond a witness we hold
-        self._task = Task(view.problem, progress.chain, min(view.problem.radius * (1.0 + MARGIN), progress.upper))
-        self.note = out_of_range(view.problem, self._task.cutoff)
+        if self.method is None or self.method.attacks or self.stop_at_witness or math.isinf(problem.radius):
+            view, task = self._task_within(far)
+            yield from _translated(view, task.attack())
+        # the smaller the ball, the less is lost to rounding where the coordinates are scaled
+        view, task = self._view, self._task = self._task_within(min(far, self.progress.upper))
+        self.note = out_of_range(task.problem, task.cutoff)
         if self.note:
             self.over = True
             return
-        self._task.any_witness = self.stop_at_witness
-        self._view, self._events = view, _translated(view, self.method.search(self._task))
+        method = method_for(task.problem, task.U, self.how.method)
+        self.progress.method = method.name
+        yield from _translated(view, method.search(task))
+
+    def _task_within(self, reach: float) -> tuple[Scaled, Task]:
+        """A task for the points within reach, in coordinates in which the norm has no weights.
+
+        It looks a little beyond the radius, so that what is proved there is proved at the radius.
+        """
+        progress, how = self.progress, self.how
+        view = scaled(progress.problem, reach)
+        radius = view.problem.radius
+        enough = radius if self.stop_at_witness else 0.0
+        incumbent = progress.incumbent.seen_in(view)
+        task = Task(
+            view.problem, progress.chain, radius * (1.0 + MARGIN), incumbent,
+            enough=enough, gap=how.gap, threads=how.threads,
+        )  # fmt: skip
+        return view, task
 
     def _book(self, event: Event) -> None:
-        progress, radius = self.progress, self.progress.problem.radius
+        progress = self.progress
         if isinstance(event, Bound):
             progress.lower = max(progress.lower, event.lower)
-        elif isinstance(event, Improve):
-            progress.offer(event.step, event.clause)
-        if self.watch is not None:
-            self.watch(progress, event)
-        self.over = (self.stop_at_witness and progress.upper <= radius) or progress.lower >= radius
+        if self.how.watch is not None:
+            self.how.watch(progress, event)
+        # any witness or the nearest one, a radius in full or a distance up to the gap
+        self.over = self.proved or (self.found if self.stop_at_witness else progress.closed())
+        if self.over and self._task is not None:
+            self.note = self._task.note
 
     def _finish(self) -> None:
         """The search has said all it can."""
-        assert self._task is not None and self._view is not None
+        if self.over or self._view is None or self._task is None:  # answered at sight
+            return
         self.over = True
         progress, chain = self.progress, self._task.chain
         _settle_on_its_piece(progress, self._view)
-        if chain.undecided and not progress.closed() and progress.lower < progress.problem.radius:
+        if chain.undecided and not progress.closed() and not self.proved:
             self.note = f"{chain.undecided} distance programs could not be decided by any solver"
         else:
             self.note = self._task.note
@@ -192,31 +251,30 @@ def _translated(view: Scaled, events: Iterator[Event]) -> Iterator[Event]:
 
 def _settle_on_its_piece(progress: Progress, view: Scaled) -> None:
     """Where the nearest point could not be settled, try the nearest one of its own linear piece."""
-    if progress.unsettled is None or progress.closed() or not progress.problem.network.fits_dense:
+    problem, incumbent = progress.problem, progress.incumbent
+    if incumbent.unsettled is None or progress.closed() or not problem.network.fits_dense:
         return
-    step = view.inwards(progress.unsettled)
-    task = Task(view.problem, progress.chain, view.problem.norm.value(step) * (1.0 + EXACT))
-    piece = task.cells.full(task.cells.coordinates(step))
-    for event in _translated(view, task.decision(piece, view.problem.clauses)):
-        if isinstance(event, Improve):
-            progress.offer(event.step, event.clause)
+    step = view.inwards(incumbent.unsettled)
+    length = view.problem.norm.value(step)
+    fresh = Incumbent(problem)
+    task = Task(view.problem, progress.chain, length * (1.0 + GAP), fresh.seen_in(view))
+    for _ in task.decision(task.cells.full(task.cells.coordinates(step)), view.problem.clauses):
+        pass
+    if fresh.point is not None:
+        incumbent.take(fresh.point)
 
 
 def _answer_at_sight(progress: Progress) -> str:
     """Cases that need no search: x itself is unsafe, or the output does not depend on the input."""
     problem = progress.problem
-    clause = problem.holding(problem.x)
-    if clause is not None:
-        progress.lower = progress.upper = 0.0
-        progress.witness, progress.clause = problem.x.copy(), clause
-        if problem.label is None:
+    if progress.incumbent.take(problem.x.copy()):
+        clause = progress.clause
+        if problem.label is None or clause is None:
             return "the input itself is unsafe"
         if not problem.is_unsafe(problem.x, strict=True):
             return f"the input lies on the decision boundary: a tie of {problem.label} and {clause.target}"
-        own = problem.network.classify(problem.x)
-        progress.clause = next(c for c in problem.clauses if c.target == own)
-        instead = "" if own == problem.label else f", not as {problem.label}"
-        return f"the input is already classified as {own}{instead}"
+        instead = "" if clause.target == problem.label else f", not as {problem.label}"
+        return f"the input is already classified as {clause.target}{instead}"
     if not problem.depends_on_input():
         progress.lower = math.inf
         return "the output does not depend on the input"

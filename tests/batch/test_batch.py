@@ -21,10 +21,10 @@ from layercert import __version__
 from layercert.batch import LocalProcesses, Model, Options, Plan, RunError, Store, open_store, run_batch
 from layercert.batch.export import export
 from layercert.batch.folder import hold
-from layercert.batch.plan import default_method, memory_bytes
+from layercert.batch.plan import memory_bytes
 from layercert.cli import main
 from layercert.errors import InputError, LayerCertError, OptionError
-from layercert.methods import METHODS
+from layercert.methods import AUTO, method_named
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +126,8 @@ def test_infinite_bounds_survive_storage_and_json(tmp_path: Path) -> None:
 # refused before any work
 
 
-def test_the_default_method_is_that_of_measure() -> None:
-    assert default_method() in METHODS and Options().methods == (default_method(),)
+def test_by_default_the_method_is_chosen_as_measure_chooses_it() -> None:
+    assert Options().methods == (AUTO,) and method_named(AUTO) is None
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ class TestBadInputs:
         ("--index first", "cannot read the index 'first'; expected e.g. 7, 0:10"),
         ("--time-limit 0", "the time limit must be above 0 seconds, got 0"),
         ("--method layercert-bot", "unknown method 'layercert-bot'; did you mean 'layercert-both' or"),
-        ("--method nothing-like-it", "unknown method 'nothing-like-it'; known: adaptive, geocert"),
+        ("--method nothing-like-it", "unknown method 'nothing-like-it'; known: adaptive, auto, geocert"),
         ("--method mip --norm l2", "method 'mip' knows linear norms only, l1 and linf, got l2"),
         ("--stack libary", "unknown solver stack 'libary'; did you mean 'library'?"),
     ],

@@ -224,7 +224,7 @@ def test_the_same_search_with_all_inputs(net: str, method: str) -> None:
     runs = []
     for rotates in (True, False):
         chain = SolverChain(make_chain("default", problem.norm).solvers, rotates=rotates)
-        task = Task(problem, chain, U=found[1])
+        task = Task(problem, chain, limit=found[1])
         assert (task.cells.space is not None) == rotates
         for _ in METHODS[method].search(task):
             pass

@@ -207,7 +207,7 @@ def real_faces(net: str, p: float, boxed: bool, faces: int = 300) -> list[Progra
     found = attack(problem)
     assert found is not None
     chain = Recorder(make_chain("default", problem.norm).solvers)
-    task = Task(problem, chain, U=1.2 * found[1])  # a little too large, as it is early in a search
+    task = Task(problem, chain, limit=1.2 * found[1])  # a little too large, as it is early in a search
     for _ in itertools.takewhile(lambda _: chain.programs < faces, METHODS["layercert-basic"].search(task)):
         pass
     return chain.families

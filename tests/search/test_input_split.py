@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -105,10 +106,9 @@ def test_networks_without_hidden_layers_and_without_clauses() -> None:
 
 
 def run(problem: Problem, any_witness: bool) -> tuple[float, float]:
-    task = Task(problem, make_chain("default", problem.norm), min(problem.radius, problem.reach))
-    task.any_witness = any_witness
+    task = Task(problem, make_chain("default", problem.norm), enough=problem.radius if any_witness else 0.0)
     lower, upper = 0.0, math.inf
-    for event in input_split(task, Effort(threads=1, root=0)):
+    for event in chain(() if any_witness else task.attack(), input_split(task, Effort(threads=1, root=0))):
         if isinstance(event, Bound):
             lower = max(lower, event.lower)
         elif isinstance(event, Improve):

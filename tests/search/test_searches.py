@@ -23,8 +23,8 @@ from layercert.programs.chain import SolverChain
 from layercert.programs.program import Solutions
 from layercert.programs.stacks import make_chain
 from layercert.search.events import Bound, Event
+from layercert.search.incumbent import Incumbent
 from layercert.search.task import Task
-from layercert.session import Progress
 
 GEOMETRIC = [name for name, method in METHODS.items() if name != "mip" and method.complete]
 ALL = [name for name, method in METHODS.items() if method.complete]
@@ -112,7 +112,7 @@ class TestBooking:
     """What the answers of programs leave of the least key in the queue."""
 
     def task(self) -> Task:
-        return Task(robustness(LINE, [0.2]), make_chain("default", Norm(2.0)), U=1.0)
+        return Task(robustness(LINE, [0.2]), make_chain("default", Norm(2.0)), limit=1.0)
 
     def test_gaps_are_taken_off(self) -> None:
         task = self.task()
@@ -127,20 +127,19 @@ class TestBooking:
 
     def test_a_point_that_is_safe_after_all_is_no_witness(self, monkeypatch: pytest.MonkeyPatch) -> None:
         problem = robustness(LINE, [0.2])
-        progress = Progress(problem, "adaptive", make_chain("default", problem.norm))
-        monkeypatch.setattr("layercert.session.settle", lambda problem, step, clause: problem.x + step)
-        progress.offer(np.array([0.2]), problem.clauses[0])  # at 0.4 the class is still 0
-        assert progress.witness is None and math.isinf(progress.upper)
-        progress.offer(np.array([0.4]), problem.clauses[0])
-        assert progress.upper == pytest.approx(0.4)
-        progress.offer(np.array([0.5]), problem.clauses[0])  # farther
-        assert progress.upper == pytest.approx(0.4)
+        incumbent = Incumbent(problem)
+        monkeypatch.setattr("layercert.search.incumbent.settle", lambda problem, step, clause: problem.x + step)
+        assert not incumbent.offer(np.array([0.2]), problem.clauses[0])  # at 0.4 the class is still 0
+        assert incumbent.point is None and math.isinf(incumbent.distance)
+        assert incumbent.offer(np.array([0.4]), problem.clauses[0])
+        assert incumbent.distance == pytest.approx(0.4)
+        assert not incumbent.offer(np.array([0.5]), problem.clauses[0])  # farther
+        assert incumbent.distance == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("method", GEOMETRIC)
 def test_nothing_is_proved_where_no_solver_answers(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither witnesses nor distance programs: what a search leaves open must not count as closed."""
-    monkeypatch.setattr("layercert.search.task.attack", lambda *_: None)
     monkeypatch.setattr("layercert.search.adaptive.tree.Ball._seek", lambda *_: iter(()))
     for seed in (17, 21, 23, 33, 37):  # problems with an unsafe point
         problem = generic(seed)

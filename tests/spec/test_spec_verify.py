@@ -21,7 +21,7 @@ from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem
 from layercert.result import Status
-from layercert.run import closest
+from layercert.run import How, closest
 from layercert.spec import growth as growth_module
 from layercert.spec import verify as verify_module
 from layercert.spec.cases import Case, Row, Spec
@@ -322,7 +322,7 @@ class TestAnswers:
         def stop(*_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("layercert.session.attack", stop)
+        monkeypatch.setattr("layercert.search.task.attack", stop)
         result = ask(LINE, [("0", "0.25")], "(>= Y_1 Y_0)")
         assert (result.answer, result.note) == ("unknown", "interrupted")
 
@@ -447,14 +447,20 @@ class TestGrowth:
         assert 3.0 - 1e-6 <= growth.upper < 3.2
         assert growth.lower > 1 and "the property holds with this much room" in str(growth)
 
-    def test_few_inputs_are_split(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The method is chosen as `verify_spec` chooses it, unless one is named."""
-        asked: list[str] = []
-        monkeypatch.setattr(growth_module, "closest", lambda p, how: asked.append(how.method) or closest(p, how))
+    def test_the_choice_of_the_method_is_left_to_the_session(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Few open neurons in the ball of the witness: splitting neurons measured best, also with few inputs."""
+        asked: list[tuple[str | None, str]] = []
+
+        def listening(problem: Problem, how: How) -> lc.Result:
+            result = closest(problem, how)
+            asked.append((how.method, result.method))
+            return result
+
+        monkeypatch.setattr(growth_module, "closest", listening)
         spec = parse_spec(simple_text([("0.1", "0.3")], 2, "(>= Y_1 Y_0)"))
         for method in (None, "adaptive"):
             assert lc.measure_spec(LINE, spec, method=method).upper == pytest.approx(3.0, rel=1e-6)
-        assert asked == ["input-split", "adaptive"]
+        assert asked == [(None, "adaptive"), ("adaptive", "adaptive")]
         with pytest.raises(OptionError, match="unknown method 'magic'"):
             lc.measure_spec(LINE, spec, method="magic")
 

@@ -20,12 +20,13 @@ from layercert.batch.plan import Model, Options, Plan
 from layercert.batch.work import Outcome
 from layercert.errors import InputError, MissingPackageError, OptionError
 from layercert.io.datasets import Dataset
+from layercert.methods import AUTO
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import robustness
 from layercert.questions import Fixed, OneOf, Target, Weights, in_positions
 from layercert.result import Result, Status
-from layercert.run import measure
+from layercert.run import GAP, measure
 from layercert.shapes import flattened
 
 #: What a row of the table says, from left to right.
@@ -105,7 +106,7 @@ def measure_all(
     norm: str | float = "linf",
     radius: float | None = None,
     domain: tuple[ArrayLike, ArrayLike] | None = None,
-    method: str = "adaptive",
+    method: str | None = None,
     time_limit: float | None = None,
     certificate: bool = False,
     *,
@@ -115,6 +116,8 @@ def measure_all(
     integer: Fixed | None = None,
     one_of: OneOf | None = None,
     jobs: int = 1,
+    gap: float = GAP,
+    threads: int | None = None,
     stack: str = "default",
     progress: bool | None = None,
 ) -> Measurements:
@@ -131,7 +134,7 @@ def measure_all(
         norm: l1, l2, linf or a number p >= 1.
         radius: Look no farther than this; None for no limit.
         domain: (low, high), two numbers or two arrays: the range of every coordinate; None for all points.
-        method: Name of the search.
+        method: Name of the search; by default the one that measured best for each input.
         time_limit: Seconds for each input; None for no limit.
         certificate: Whether every answer gets a certificate.
         target: Ask for points of this class, or of one of these, instead of any other class.
@@ -139,7 +142,9 @@ def measure_all(
         fixed: Inputs that stay as they are, by position or by name.
         integer: Inputs that are whole numbers, by position or by name.
         one_of: Groups of inputs of which exactly one is 1 and the others are 0.
-        jobs: Processes, one thread each; 1 works in this process.
+        jobs: Processes; 1 works in this process.
+        gap: A search ends when (upper - lower) / upper is this small, and "exact" means exact up to it.
+        threads: How many threads one search may use; by default the method's own choice.
         stack: The solvers for distance programs.
         progress: Whether to draw a progress bar; by default on a terminal.
 
@@ -162,8 +167,11 @@ def measure_all(
     if len(columns) == network.inputs:
         network = replace(network, input_names=columns)
     given_question = {"target": target, "weights": weights, "fixed": fixed, "integer": integer, "one_of": one_of}
-    asked = in_positions(network.classifier, given_question)
-    options = Options((Norm.of(norm).name,), (method,), radius, ends, time_limit, stack, certificate, **asked)
+    asked: dict[str, Any] = in_positions(network.classifier, given_question)
+    options = Options(
+        (Norm.of(norm).name,), (method or AUTO,), radius, ends, time_limit, stack, certificate,
+        gap=gap, threads=threads, **asked,
+    )  # fmt: skip
     flat = np.zeros((len(points), network.inputs))
     for i, (x, label) in enumerate(zip(points, classes, strict=True)):
         try:
@@ -180,7 +188,7 @@ def _here(network: Network, X: Any, labels: list[int | None], options: Options) 
     for x, label in zip(X, labels, strict=True):
         yield measure(
             network, x, norm, label, options.radius, options.domain, method, options.time_limit, options.certificates,
-            stack=options.stack, **options.question,
+            gap=options.gap, threads=options.threads, stack=options.stack, **options.question,
         )  # fmt: skip
 
 

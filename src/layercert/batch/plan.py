@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,12 +14,13 @@ import numpy as np
 from layercert.arrays import Vector
 from layercert.errors import InputError, OptionError, unknown
 from layercert.io.datasets import Dataset
-from layercert.methods import method_named
+from layercert.methods import AUTO, method_named
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import robustness
 from layercert.programs.stacks import make_chain
-from layercert.run import measure
+from layercert.search.task import GAP
+from layercert.session import check_gap, check_threads
 
 #: A job may overrun its time limit by that limit and this many seconds (loading code, a long step) before it is ended.
 GRACE = 60.0
@@ -31,18 +31,13 @@ QUESTION = ("target", "weights", "fixed", "integer", "one_of")
 LATER = ("eps", *QUESTION)
 
 
-def default_method() -> str:
-    """The method that `measure` takes when none is named."""
-    return str(inspect.signature(measure).parameters["method"].default)
-
-
 @dataclass(frozen=True)
 class Options:
     """Everything that shapes an answer, apart from the model and the input; stored with the run.
 
     Attributes:
         norms: Names of norms, each one a job per input, model and method.
-        methods: Names of methods.
+        methods: Names of methods; "auto" chooses one for each job.
         radius: How far a search looks; None for no limit.
         domain: (low, high), the range of every coordinate; None for all points.
         time_limit: Seconds per job, with `eps` per radius; None for no limit.
@@ -54,10 +49,12 @@ class Options:
         fixed: Positions of inputs that stay as they are.
         integer: Positions of inputs that are whole numbers.
         one_of: Groups of positions of which exactly one is 1 and the others are 0.
+        gap: A search for a distance ends when (upper - lower) / upper is this small.
+        threads: How many threads one job may use; None leaves it to the method. Any number gives the same answers.
     """
 
     norms: tuple[str, ...] = ("linf",)
-    methods: tuple[str, ...] = field(default_factory=lambda: (default_method(),))
+    methods: tuple[str, ...] = (AUTO,)
     radius: float | None = None
     domain: tuple[float, float] | None = None
     time_limit: float | None = None
@@ -69,6 +66,8 @@ class Options:
     fixed: tuple[int, ...] = ()
     integer: tuple[int, ...] = ()
     one_of: tuple[tuple[int, ...], ...] = ()
+    gap: float = GAP
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         norms = tuple(Norm.of(norm).name for norm in self.norms)
@@ -80,6 +79,8 @@ class Options:
         object.__setattr__(self, "norms", norms)
         for method in self.methods:
             method_named(method)
+        check_gap(self.gap)
+        check_threads(self.threads)
         for norm in norms:
             make_chain(self.stack, Norm.of(norm))
         if self.time_limit is not None and not self.time_limit > 0:
@@ -95,6 +96,15 @@ class Options:
     def question(self) -> dict[str, Any]:
         """What `robustness`, `measure` and `verify` take by these names."""
         return {name: getattr(self, name) or None for name in QUESTION}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What shapes an answer, as JSON gives it back; how many threads there are does not."""
+        unasked = {"threads", *(name for name in LATER if not getattr(self, name))}
+        if self.gap == GAP:
+            unasked.add("gap")
+        plain = {k: v for k, v in asdict(self).items() if k not in unasked}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in plain.items()}
 
     @property
     def job_limit(self) -> float | None:
@@ -194,7 +204,7 @@ class Plan:
             "inputs_sha256": _joint_hash([input_hash(x) for x in self.data.X]),
             "positions": [int(i) for i in self.data.index],
             "labels": None if self.data.y is None else [int(k) for k in self.data.y],
-            **_plain({k: v for k, v in asdict(self.options).items() if k not in LATER or v}),
+            **self.options.identity,
         }
 
 
@@ -204,11 +214,6 @@ def input_hash(x: Vector) -> str:
 
 def _joint_hash(hashes: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-
-
-def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """As JSON would give it back, so that stored and new identities compare equal."""
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
 
 
 def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:

@@ -142,7 +142,7 @@ def solve(network: Network, x: Vector, label: int | None, job: Job, options: Opt
         asked: dict[str, Any] = {
             "norm": job.norm, "label": label, "domain": options.domain, "method": job.method,
             "time_limit": options.time_limit, "certificate": options.certificates, "stack": options.stack,
-            "watch": teller.watch, **options.question,
+            "gap": options.gap, "threads": options.threads, "watch": teller.watch, **options.question,
         }  # fmt: skip
         try:
             if options.eps:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from layercert import __version__
-from layercert.cli.options import add_batch, add_data, add_explore, add_question, add_report, add_threshold
+from layercert.cli.options import add_batch, add_data, add_explore, add_question, add_report, add_search, add_threshold
 from layercert.cli.reproduce import add_reproduce
 from layercert.errors import LayerCertError, OptionError
 
@@ -95,9 +95,9 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--domain", nargs=2, type=float, metavar=("LOW", "HIGH"), help="allowed range of every input, e.g. 0 1"
     )
-    parser.add_argument("--method", help="search method (default adaptive; with SPEC, input-split for few inputs)")
+    parser.add_argument("--method", help="search method (default auto: input-split for few inputs, else adaptive)")
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="for each input (default: none)")
-    parser.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
+    add_search(parser)
     parser.add_argument(
         "--certificate", metavar="FILE", help="write the proof here ('{}' stands for the input's number)"
     )
@@ -143,7 +143,6 @@ def _about_inputs(args: argparse.Namespace, command: str) -> argparse.Namespace:
     if args.input is None:
         raise OptionError(f"{command} needs --input FILE with points, or a property file: {command} MODEL SPEC.vnnlib")
     args.norm = "linf" if args.norm is None else args.norm
-    args.method = args.method or "adaptive"
     return args
 
 

@@ -18,7 +18,7 @@ from layercert import shipped
 from layercert.batch import LocalProcesses, Model, Options, Plan, open_store, run_batch
 from layercert.batch.drive import Executor, Tally
 from layercert.batch.export import WRITERS, export, unknown_format
-from layercert.batch.plan import Job, default_method, memory_bytes
+from layercert.batch.plan import Job, memory_bytes
 from layercert.batch.salvage import salvage
 from layercert.batch.work import FAILED, Outcome
 from layercert.cli.commands import read_data
@@ -26,7 +26,9 @@ from layercert.cli.questions import question
 from layercert.cli.radii import radii
 from layercert.errors import OptionError
 from layercert.io import load
+from layercert.methods import AUTO
 from layercert.questions import in_positions
+from layercert.run import GAP
 from layercert.system.files import printable
 
 
@@ -64,13 +66,15 @@ def _plan(args: argparse.Namespace) -> Plan:
         models = tuple(replace(model, network=replace(model.network, input_names=data.columns)) for model in models)
     options = Options(
         norms=tuple(args.norm or ["linf"]),
-        methods=tuple(args.method or [default_method()]),
+        methods=tuple(args.method or [AUTO]),
         radius=args.radius,
         domain=None if args.domain is None else (args.domain[0], args.domain[1]),
         time_limit=args.time_limit,
         stack=args.stack,
         certificates=args.certificates,
         eps=radii(args.eps),
+        gap=GAP if args.gap is None else args.gap,
+        threads=args.threads,
         **in_positions(models[0].network, question(args)),
     )
     return Plan(models, data, options)

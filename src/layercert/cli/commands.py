@@ -18,12 +18,11 @@ from layercert.cli.rows import Rows
 from layercert.errors import InputError, OptionError
 from layercert.io import load
 from layercert.io.datasets import Dataset, load_dataset
-from layercert.methods import method_named
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem, robustness
 from layercert.result import Result, Status
-from layercert.run import How, closest, decide
+from layercert.run import GAP, How, closest, decide
 
 Ask = Callable[[Problem, How], Result]
 
@@ -39,7 +38,7 @@ def run_verify(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, ask: Ask) -> int:
     # everything that can be wrong with the request is found before the first search starts
     Norm.of(args.norm)
-    method_named(args.method)
+    how = asked(args)
     network = load(shipped.path(args.model), args.threshold)
     if network.input_range is not None and args.domain is None and not args.quiet:
         low, high = network.input_range
@@ -57,7 +56,7 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
     results: list[Result] = []
     table = Rows(data.names)
     with Live(len(problems), quiet=args.quiet or args.json) as live:
-        how = How(args.method, args.time_limit, args.certificate is not None, args.stack, live.watch)
+        how = replace(how, watch=live.watch)
         for position, name, problem in zip(data.index.tolist(), data.names, problems, strict=True):
             live.start(name)
             result = ask(problem, how)
@@ -74,6 +73,12 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
                 break
     table.notes()
     return _exit_code(results, expected=len(problems))
+
+
+def asked(args: argparse.Namespace) -> How:
+    """What the options of `measure` and `verify` say about how to answer."""
+    gap = GAP if args.gap is None else args.gap
+    return How(args.method, args.time_limit, args.certificate is not None, args.stack, None, gap, args.threads)
 
 
 def read_data(args: argparse.Namespace, name: str) -> Dataset:

@@ -42,13 +42,24 @@ def add_question(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_search(parser: argparse.ArgumentParser) -> None:
+    """How exactly, and with how much of the machine."""
+    parser.add_argument(
+        "--gap",
+        type=float,
+        help="stop when (upper - lower) / upper is this small (default 1e-6, called exact)",
+    )
+    parser.add_argument("--threads", type=int, help="threads that one search may use (default: the method's choice)")
+    parser.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
+
+
 def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p = commands.add_parser("batch", help="many inputs x norms x methods x models, into a run that can be resumed")
     p.add_argument("model", nargs="+", help=".onnx or .npz networks, or names of shipped ones")
     add_data(p, "--data", required=True)
     p.add_argument("--out", required=True, metavar="RUN", help="folder of the run; the same command continues it")
     p.add_argument("--norm", action="append", help="l1, l2, linf or a number p >= 1; repeatable (default linf)")
-    p.add_argument("--method", action="append", help="search method; repeatable (default: the best one)")
+    p.add_argument("--method", action="append", help="search method; repeatable (default auto: the best one per job)")
     add_threshold(p)
     add_question(p)
     p.add_argument("--radius", type=float, help="look no farther than this")
@@ -59,7 +70,7 @@ def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument(
         "--time-limit", type=float, metavar="SECONDS", help="for each job, with --eps for each radius (default: none)"
     )
-    p.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
+    add_search(p)
     p.add_argument("--certificates", action="store_true", help="keep a certificate of every answer in the run")
     p.add_argument("--jobs", type=int, default=1, help="worker processes, one thread each (default 1)")
     p.add_argument("--memory", metavar="SIZE", help="memory limit of a worker, e.g. 2G; a job beyond it is ended")

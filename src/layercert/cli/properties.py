@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from layercert import shipped
+from layercert.cli.commands import asked
 from layercert.cli.files import check_folder, part, remove_parts
 from layercert.errors import LayerCertError, OptionError
 from layercert.io import load
-from layercert.methods import method_named
 from layercert.result import Status
 from layercert.run import deadline_of
 from layercert.spec.growth import measure_spec
@@ -60,12 +60,11 @@ def _verify(args: argparse.Namespace) -> int:
     for path, what in ((args.counterexample, "the counterexample"), (args.certificate, "certificates")):
         if path is not None:
             check_folder(path, what)
-    if args.method is not None:
-        method_named(args.method)
+    how = asked(args)
     deadline = deadline_of(args.time_limit)
     spec = load_spec(args.spec)
     network = load(shipped.path(args.model))
-    result = verify_spec(network, spec, _left(deadline), args.method, args.certificate is not None, args.stack)
+    result = verify_spec(network, spec, _left(deadline), how.method, how.certificate, how.stack, how.threads)
     _write(args, result)
     if args.json:
         print(json.dumps(result.as_dict()), flush=True)
@@ -104,11 +103,10 @@ def _measure(args: argparse.Namespace) -> int:
 
     if args.certificate is not None:
         raise OptionError("the growth of a property's box has no certificate; certify its answer: verify --certificate")
-    if args.method is not None:
-        method_named(args.method)
+    how = asked(args)
     deadline = deadline_of(args.time_limit)
     spec = load_spec(args.spec)
     network = load(shipped.path(args.model))
-    growth = measure_spec(network, spec, _left(deadline), args.method, args.stack)
+    growth = measure_spec(network, spec, _left(deadline), how.method, how.stack, how.gap, how.threads)
     print(json.dumps(growth.as_dict()) if args.json else growth, flush=True)
     return OPEN if growth.status == Status.UNDECIDED else OK

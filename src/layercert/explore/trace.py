@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from layercert.arrays import Vector
-from layercert.attack.attack import attack
 from layercert.geometry import Polyhedron
-from layercert.methods import method_named
+from layercert.methods import method_for
 from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
 from layercert.search.events import Bound, Event, Improve, Prune, Queue, Visit
@@ -109,42 +108,38 @@ def trace(problem: Problem, method: str, time_limit: float = 60.0) -> Trace:
     """Run a method and write down what it does, starting from a witness as `measure` does."""
     chain = make_chain("default", problem.norm)
     moments: list[Moment] = []
-    upper, witness = math.inf, _first_witness(problem)
-    if witness is not None:
-        upper = problem.distance(witness)
-        moments.append(Moment("improve", upper=upper, witness=witness))
-    task = Task(problem, chain, min(problem.radius, upper))
+    task = Task(problem, chain)
+    _find_witness(task)
+    if task.incumbent.point is not None:
+        moments.append(Moment("improve", upper=task.incumbent.distance, witness=task.incumbent.point))
     cuts: list[Cut] = []
     started, lower = clock.now(), 0.0
-    for event in _listening(method_named(method).search, cuts)(task):
+    for event in _listening(method_for(problem, task.U, method).search, cuts)(task):
         if isinstance(event, Bound):
             lower = max(lower, event.lower)
-        elif isinstance(event, Improve) and event.distance < upper:
-            upper, witness = event.distance, problem.x + event.step
-        now: dict[str, Any] = {"lower": lower, "upper": upper, "programs": chain.programs}
+        now: dict[str, Any] = {"lower": lower, "upper": task.incumbent.distance, "programs": chain.programs}
         moments += [Moment("cut", cut=cut, **now) for cut in cuts]
         cuts.clear()
-        moments.append(_moment(event, witness, now))
+        moments.append(_moment(event, task.incumbent.point, now))
         if clock.now() - started > time_limit:
             return Trace(problem, method, moments, False)
     return Trace(problem, method, moments, True)
 
 
-def _first_witness(problem: Problem) -> Vector | None:
+def _find_witness(task: Task) -> None:
     """From the attack; where that finds nothing (a flat piece around x), from points in growing squares: two dimensions
     allow it. Without a first witness there would be no restriction to look at."""
-    found = attack(problem, problem.radius)
-    if found is not None:
-        return np.asarray(problem.x + found[0])
+    problem = task.problem
+    if any(isinstance(event, Improve) for event in task.attack()):
+        return
     grid = np.stack(np.meshgrid(*[np.linspace(-1.0, 1.0, COARSE)] * 2), axis=-1).reshape(-1, 2)
     for k in range(-6, 12):
         points = problem.x + 2.0**k * (1.0 + float(np.abs(problem.x).max())) * grid
         f = problem.network(points)
         unsafe = np.min([clause.margins(f).max(axis=-1) for clause in problem.clauses], axis=0) < 0
         near = sorted(points[unsafe], key=problem.distance)
-        if near and problem.distance(near[0]) <= problem.radius:
-            return np.asarray(near[0])
-    return None
+        if near and problem.distance(near[0]) <= problem.radius and task.incumbent.take(near[0]):
+            return
 
 
 def _moment(event: Event, witness: Vector | None, now: dict[str, Any]) -> Moment:

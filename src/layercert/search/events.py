@@ -45,7 +45,7 @@ class Prune:
 
 @dataclass(frozen=True, eq=False)
 class Improve:
-    """A point at offset w from x, unsafe up to rounding, nearer than any before."""
+    """The incumbent took a point nearer than any before: x + step but for settling, at this distance."""
 
     step: Vector
     distance: float

@@ -29,14 +29,9 @@ def large(task: Task) -> Iterator[Event]:
     if not problem.clauses:
         yield Bound(task.U)
         return
-    limit = min(task.U, task.horizon)
-    if min(problem.radius, problem.reach) <= task.U:  # the caller has no witness
-        first = task.attack(limit)
-        if first is not None:
-            yield first
-            limit = first.distance
-            if limit <= 0:
-                return
+    limit = task.cutoff
+    if limit <= 0:
+        return
     asked = problem.radius <= limit
     proved, failed = 0.0, math.inf
     # a small ball is bounded quickly, a large one may cost minutes and prove nothing
@@ -50,11 +45,11 @@ def large(task: Task) -> Iterator[Event]:
         yield Bound(proved)
         if reached < r:
             failed = min(failed, r)
-        if proved >= limit or failed <= CLOSE * proved:
+        if proved >= task.goal or failed <= CLOSE * proved:
             break
         if math.isinf(failed):
             r = min(GROWTH * r, limit)
         else:
             r = math.sqrt(proved * failed) if proved > 0 else failed / SHRINK
-    if proved < limit * (1.0 - 1e-6):
+    if proved < limit * (1.0 - task.gap):
         task.note = "bounds by linear relaxation without branching"

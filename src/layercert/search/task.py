@@ -1,4 +1,4 @@
-"""The state that all geometric searches share: the upper bound U, the hierarchy, the distance programs.
+"""What a search is given, and what the geometric ones share: the incumbent, the hierarchy, the distance programs.
 
 Soundness of the reported lower bound. Keys in the queue are proved lower bounds of the patterns' distances. On the
 segment from a pattern's nearest known point (at distance e) to the nearest unsafe point (at distance d*), all patterns
@@ -27,11 +27,17 @@ from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
 from layercert.programs.program import Programs, Solutions, gap_closed, single
 from layercert.search.events import Event, Improve
+from layercert.search.incumbent import Incumbent
 
 #: Without a radius or a domain, distances beyond this many times the size of x are not looked at.
 HORIZON = 1e6
 #: The largest relative gap of a program that may be booked as slip.
 SLIP = 1e-7
+#: Upper and lower bound this close (relative) are the exact answer, unless another gap is asked for.
+GAP = 1e-6
+#: Parts of a search are closed this much of the gap below the nearest point; the rest is left to settling that point
+#: (attack/attack.py, SETTLE), which needs no more of a larger gap.
+CLOSING = 0.1
 
 
 def horizon(problem: Problem) -> float:
@@ -41,20 +47,39 @@ def horizon(problem: Problem) -> float:
 
 
 class Task:
-    """One search for one problem."""
+    """One search for one problem.
 
-    def __init__(self, problem: Problem, chain: SolverChain, U: float | None = None) -> None:
+    Attributes:
+        limit: How far the search looks; the problem's radius if it is left out.
+        incumbent: The best witness, to which the search suggests what it finds.
+        enough: A witness at this distance or nearer ends the search: the radius of "is there any?", 0 for the nearest.
+        gap: Upper and lower bound this close (relative) end the search.
+        threads: How many threads the search may use; None leaves it to the search.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        chain: SolverChain,
+        limit: float | None = None,
+        incumbent: Incumbent | None = None,
+        *,
+        enough: float = 0.0,
+        gap: float = GAP,
+        threads: int | None = None,
+    ) -> None:
         if type(problem.norm) is not Norm:
             raise TypeError("a search knows plain norms only: give it layercert.scaled.scaled(problem, reach).problem")
         self.problem = problem
         self.chain = chain
-        self.U = min(problem.radius if U is None else U, problem.reach)
+        self.limit = problem.radius if limit is None else limit
+        self.incumbent = Incumbent(problem) if incumbent is None else incumbent
+        self.enough, self.gap, self.threads = enough, gap, threads
         self.floor = math.inf  # least proved distance to an unsafe point of a visited region
         self.ceiling = math.inf  # least bound of anything that no solver could decide
         self.slip = 0.0
         self.relaxed: tuple[Cell, float, Relaxation | None] | None = None  # the last one, with its cell and U
         self.note = ""  # what the result should say about how it was found
-        self.any_witness = False  # the question is settled by any unsafe point within U, near or far
         self.horizon = horizon(problem)
 
     @cached_property
@@ -63,9 +88,26 @@ class Task:
         return Cells(self.problem, row_space(self.problem) if self.chain.rotates else None)
 
     @property
+    def U(self) -> float:
+        """The paper's U: the distance of the nearest point found, or how far the search looks at all."""
+        return min(self.limit, self.problem.reach, self.incumbent.nearest)
+
+    @property
     def cutoff(self) -> float:
         """Nothing at or beyond this distance matters."""
         return min(self.U, self.horizon)
+
+    @property
+    def goal(self) -> float:
+        """What is proved to be this far away is closed: a radius in full, a witness's distance up to the gap."""
+        closing = max(CLOSING * self.gap, self.gap - (1.0 - CLOSING) * GAP)
+        return min(self.cutoff, self.incumbent.nearest * (1.0 - closing))
+
+    @property
+    def known_size(self) -> bool:
+        """Does a witness, or a radius that was asked for, say how large the ball is? Else it has to grow."""
+        asked = min(self.problem.radius, self.limit)
+        return math.isfinite(self.incumbent.nearest) or asked <= self.cutoff
 
     @property
     def ball(self) -> float:
@@ -90,16 +132,19 @@ class Task:
             radius = 0.1 * (1.0 + problem.norm.value(problem.x))
         return radius
 
-    def attack(self, limit: float) -> Improve | None:
-        """A first witness nearer than the limit; lowers U."""
-        found = attack(self.problem, limit)
-        if found is None:
-            return None
-        step, self.U, clause = found
-        return Improve(step, self.U, clause)
+    def attack(self) -> Iterator[Event]:
+        """A first witness within the radius. The session asks for it, once, before the search."""
+        found = attack(self.problem, min(self.problem.radius, self.U))
+        if found is not None:
+            yield from self.suggest(found[0], found[2])
+
+    def suggest(self, step: Vector, clause: Clause) -> Iterator[Event]:
+        """Offer the point x + step, unsafe up to rounding, to the incumbent; tells if it was taken."""
+        if self.incumbent.offer(step, clause):
+            yield Improve(step.copy(), self.incumbent.distance, clause)
 
     def decision(self, A: Cell, clauses: tuple[Clause, ...], within: Polyhedron | None = None) -> Iterator[Event]:
-        """decision_bound(A, x, y): the distance to each clause on R_A, problem (7); lowers U.
+        """decision_bound(A, x, y): the distance to each clause on R_A, problem (7), whose point lowers U.
 
         The clause is an inequality here, C f <= d: the same value as the paper's f_y = f_j whenever the region is not
         unsafe as a whole, and it is defined for every clause.
@@ -119,8 +164,7 @@ class Task:
             # a point beyond U whose bound is below: what is between may be rounding, and an unsafe point all the same
             self.floor = min(self.floor, float(answer.lower[0]))
             if answer.value[0] < self.U:
-                self.U = float(answer.value[0])
-                yield Improve(self.cells.offset(answer.steps[0]), self.U, clause)
+                yield from self.suggest(self.cells.offset(answer.steps[0]), clause)
 
     def faces(self, rows: Polyhedron, which: Indices) -> Solutions:
         """Problem (9) for several faces (8) of one region: the rows `which`, one at a time, as equalities [E5]."""

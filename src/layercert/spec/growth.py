@@ -19,13 +19,12 @@ import numpy as np
 
 from layercert.arrays import Vector
 from layercert.errors import SpecError
-from layercert.methods import choose, method_named
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem
 from layercert.result import Result, Status, Verdict
-from layercert.run import How, closest, deadline_of, decide
-from layercert.session import EXACT, GRACE
+from layercert.run import GAP, How, closest, deadline_of, decide
+from layercert.session import GRACE
 from layercert.spec.cases import Case, Interval, Spec
 from layercert.spec.counterexample import holds_exactly
 from layercert.spec.problems import check_fit, exact_clauses
@@ -102,7 +101,13 @@ class Growth:
 
 
 def measure_spec(
-    network: Network, spec: Spec, time_limit: float | None = None, method: str | None = None, stack: str = "default"
+    network: Network,
+    spec: Spec,
+    time_limit: float | None = None,
+    method: str | None = None,
+    stack: str = "default",
+    gap: float = GAP,
+    threads: int | None = None,
 ) -> Growth:
     """The factor by which the input boxes can grow around their centres before the property is violated.
 
@@ -112,30 +117,31 @@ def measure_spec(
         time_limit: Seconds, shared by the cases; None for no limit.
         method: Name of the search; by default chosen as `verify_spec` chooses: input splitting for few inputs.
         stack: The solvers for distance programs: "default", "library" or "paper".
+        gap: The search ends when (upper - lower) / upper is this small, and "exact" means exact up to it.
+        threads: How many threads each search may use; by default the method's own choice.
 
     Returns:
         Bounds of the factor t, and an input that violates the property at the upper one.
 
     Raises:
         SpecError: The property does not fit the network, or an input has no bounds.
-        OptionError: An unknown method or stack, or a time limit out of range.
+        OptionError: An unknown method or stack, or a time limit, gap or number of threads out of range.
     """
     check_fit(spec, network)
-    if method is not None:
-        method_named(method)
+    how = How(method, time_limit, stack=stack, gap=gap, threads=threads)
     started, deadline = clock.now(), deadline_of(time_limit)
     best = Growth(Status.ROBUST, math.inf, math.inf, None, None, 0.0)
     notes: list[str] = []
     for number, case in enumerate(spec.cases):
         # what is left, shared among the cases that are left
         left = None if deadline is None else max(deadline - clock.now(), 1e-3) / (len(spec.cases) - number)
-        lower, upper, witness, note = _measure(network, case, best.upper, left, method, stack)
+        lower, upper, witness, note = _measure(network, case, best.upper, replace(how, time_limit=left))
         if upper < best.upper:
             best = replace(best, upper=upper, witness=witness, case=number)
         best = replace(best, lower=min(best.lower, lower))
         notes += [note] if note and note not in notes else []
     lower = min(best.lower, best.upper)
-    if math.isfinite(best.upper) and best.upper - lower <= max(EXACT * best.upper, NOTHING):
+    if math.isfinite(best.upper) and best.upper - lower <= max(gap * best.upper, NOTHING):
         status = Status.EXACT
     else:
         status = Status.ROBUST if math.isinf(best.upper) and not notes else Status.UNDECIDED
@@ -144,18 +150,16 @@ def measure_spec(
     return replace(best, status=status, lower=lower, seconds=clock.now() - started, note=note)
 
 
-def _measure(
-    network: Network, case: Case, known: float, time_limit: float | None, method: str | None, stack: str
-) -> tuple[float, float, Vector | None, str]:
+def _measure(network: Network, case: Case, known: float, how: How) -> tuple[float, float, Vector | None, str]:
     """Bounds of one case's t, an unsafe input at the upper one, and a note; nothing beyond `known` matters."""
     frame = _Frame(network, case)
     problem = frame.problem(known * (1.0 + BEYOND))
-    deadline = deadline_of(time_limit)
+    deadline = deadline_of(how.time_limit)
     # the exact answer, if half of the time is enough for it; otherwise the rest goes into a better lower bound
-    half = None if time_limit is None else 0.5 * time_limit
-    result = closest(problem, How(method or choose(problem), half, stack=stack))
+    half = None if how.time_limit is None else 0.5 * how.time_limit
+    result = closest(problem, replace(how, time_limit=half))
     if result.status == Status.UNDECIDED and deadline is not None and not result.interrupted:
-        result = _narrowed(problem, result, method, deadline, stack)
+        result = _narrowed(problem, result, how, deadline)
     lower = frame.lower(result.lower)
     if not frame.moving.any():  # one point only: it is unsafe at every factor or at none
         lower = 0.0 if result.upper == 0 else math.inf
@@ -168,7 +172,7 @@ def _measure(
     return lower, upper, point, note if point is not None else "the nearest unsafe point holds up to rounding only"
 
 
-def _narrowed(problem: Problem, result: Result, method: str | None, deadline: float, stack: str) -> Result:
+def _narrowed(problem: Problem, result: Result, how: How, deadline: float) -> Result:
     """Better bounds by deciding single radii: first t = 1, the property itself, then between the bounds reached.
 
     A search for the nearest point works in the whole ball of its upper bound and proves little before it ends.
@@ -184,7 +188,7 @@ def _narrowed(problem: Problem, result: Result, method: str | None, deadline: fl
         # a third of what is left for each, so that a radius out of reach does not use up everything
         ball = problem.within(radius)
         third = max((deadline - clock.now()) / 3, 1e-3)
-        part = decide(ball, How(method or choose(ball), third, stack=stack))
+        part = decide(ball, replace(how, time_limit=third))
         if part.interrupted:
             break
         if part.status == Verdict.ROBUST:

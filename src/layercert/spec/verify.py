@@ -17,11 +17,11 @@ from layercert.arrays import Vector
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
 from layercert.certify import Unproved, prove
-from layercert.methods import choose, method_named
+from layercert.methods import method_named
 from layercert.network import Network
 from layercert.problem import Problem
 from layercert.run import deadline_of
-from layercert.session import GRACE, Session
+from layercert.session import GRACE, How, Session
 from layercert.spec.cases import Case, Spec
 from layercert.spec.counterexample import Counterexample, Grid, holds_exactly, realise, run_at
 from layercert.spec.falsify import falsify
@@ -121,6 +121,7 @@ def verify_spec(
     method: str | None = None,
     certificate: bool = False,
     stack: str = "default",
+    threads: int | None = None,
 ) -> SpecResult:
     """Decide a property: a counterexample, a proof that there is none, or the reason why neither was reached.
 
@@ -131,6 +132,7 @@ def verify_spec(
         method: Name of the search; by default the one that measured best for such a network.
         certificate: Prove the answer again in a form that the checker accepts, with the time limit once more.
         stack: The solvers for distance programs: "default", "library" or "paper".
+        threads: How many threads each search may use; by default the method's own choice.
 
     Returns:
         The answer, with a counterexample that holds exactly when it is sat.
@@ -140,10 +142,9 @@ def verify_spec(
         OptionError: An unknown method or stack, or a time limit out of range.
     """
     check_fit(spec, network)
-    if method is not None:
-        method_named(method)
+    how = How(method, time_limit, certificate, stack, threads=threads)
     started, deadline = clock.now(), deadline_of(time_limit)
-    hunts, timeout = _sieved(network, spec, method, stack, deadline)
+    hunts, timeout = _sieved(network, spec, how, deadline)
     timeout = timeout or _go_round([hunt for hunt in hunts if hunt.answer is None], deadline)
     found = next((h.found for h in hunts if h.found is not None), None)
     closed = sum(h.answer is Answer.UNSAT for h in hunts)
@@ -163,9 +164,7 @@ def verify_spec(
     return _certified(result, network, spec, deadline_of(time_limit)) if certificate else result
 
 
-def _sieved(
-    network: Network, spec: Spec, method: str | None, stack: str, deadline: float | None
-) -> tuple[list[_Hunt], bool]:
+def _sieved(network: Network, spec: Spec, how: How, deadline: float | None) -> tuple[list[_Hunt], bool]:
     """A hunt for each case, answered already where one bound for many at once closes it; is the time up?"""
     closed, late = np.zeros(len(spec.cases), np.bool_), False
     try:
@@ -174,7 +173,7 @@ def _sieved(
     except clock.OutOfTime:
         late = True
     share = 1.0 / max(int((~closed).sum()), 1)
-    hunts = [_Hunt(case, network, method, stack, deadline, share) for case in spec.cases]
+    hunts = [_Hunt(case, network, how, deadline, share) for case in spec.cases]
     for i in np.flatnonzero(closed):
         hunts[i].answer, hunts[i].method = Answer.UNSAT, "linear bounds"
     return hunts, late
@@ -202,11 +201,10 @@ def _go_round(hunts: list[_Hunt], deadline: float | None) -> bool:
 class _Hunt:
     """One case: a pausable search, and what it has come to."""
 
-    def __init__(
-        self, case: Case, network: Network, method: str | None, stack: str, deadline: float | None, share: float
-    ) -> None:
-        self.case, self.network, self.method, self.stack, self.deadline = case, network, method, stack, deadline
+    def __init__(self, case: Case, network: Network, how: How, deadline: float | None, share: float) -> None:
+        self.case, self.network, self.how, self.deadline = case, network, how, deadline
         self.share = share  # of the effort for the quick look
+        self.method = how.method if method_named(how.method) is not None else None  # or the one that was chosen
         self.answer: Answer | None = None
         self.found: Counterexample | None = None
         self.note = ""
@@ -223,12 +221,12 @@ class _Hunt:
                 problem = problem_of(self.case, self.network, SHRINK if self.shrunk else 0.0)
                 if not self.shrunk and self._quickly(problem):
                     return
-                self.method = self.method or choose(problem)
-                self._session = Session(problem, self.method, self.stack, None, True, self.deadline)
+                self._session = Session(problem, self.how, True, self.deadline)
             if not self._session.advance(until):
                 return
             session, self._session = self._session, None  # a finished search holds much memory
             self.programs += session.progress.chain.programs
+            self.method = session.progress.method
             self._judge(session)
             if session.late:
                 return
@@ -263,25 +261,25 @@ class _Hunt:
             return realise(self.case, problem, v, Grid(self.case))
 
     def _judge(self, session: Session) -> None:
-        progress = session.progress
-        problem = progress.problem
+        """What the answer of a search means for the property."""
+        witness = session.progress.witness
         if session.interrupted:
             self.answer, self.note, self.interrupted = Answer.UNKNOWN, "interrupted", True
-        elif progress.witness is not None and progress.upper <= problem.radius:
-            self.found = self._realise(problem, progress.witness)
+        elif session.found and witness is not None:
+            self.found = self._realise(session.progress.problem, witness)
             if self.found is not None:
                 self.answer = Answer.SAT
             elif not self.shrunk:
                 self.shrunk = True  # the edge of the unsafe set is no counterexample: look for its inside
             else:
                 self.answer, self.note = Answer.UNKNOWN, "unsafe points were found, but none on representable numbers"
-        elif progress.lower >= problem.radius:
+        elif session.proved:
             self.answer = Answer.UNKNOWN if self.shrunk else Answer.UNSAT
             if self.shrunk:
                 self.note = "the unsafe set is touched within rounding only: no point is unsafe by 1e-6 or more"
         elif session.late:
             return
-        elif progress.unsettled is not None and not self.shrunk:
+        elif session.progress.incumbent.unsettled is not None and not self.shrunk:
             self.shrunk = True  # unsafe up to rounding: points that are so beyond doubt decide
         else:
             self.answer, self.note = Answer.UNKNOWN, session.note or "the search ended without an answer"

@@ -35,32 +35,24 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
             task.note = "too large for the exact search: " + (task.note or "bounds by linear relaxation")
             return
         task.note = ""
-        if task.U <= 0:
-            return
+    if task.U <= 0:
+        return
     if problem.network.L == 0:
         yield from affine(task)
         return
-    limit = min(task.U, task.horizon)
-    witness = min(problem.radius, problem.reach) > task.U  # the caller's
-    first = None if witness else task.attack(limit)
-    if first is not None:
-        yield first
-        limit, witness = first.distance, True
-        if limit <= 0:
-            return
     # without a witness nothing says how large the ball must be, unless a radius was asked for: let it grow
-    radius = limit if witness or limit >= problem.radius else min(limit, task.first_radius())
-    proved = 0.0
+    radius = task.cutoff if task.known_size else min(task.cutoff, task.first_radius())
+    first, proved = task.incumbent.witness, 0.0
     while True:
-        ball = Ball(task, effort, recorder, radius, witness)
+        ball = Ball(task, effort, recorder, radius)
         if first is not None:
-            yield from _book(task, ball.polish(first.step, problem.clauses.index(first.clause)))
+            yield from ball.polish(first.point - problem.x, problem.clauses.index(first.clause))
             first = None
-        events = _book(task, ball.run())
+        events = ball.run()
         yield from events if recorder is not None else _anytime(task, effort, ball, events, proved)
-        if ball.witness or radius >= limit:
+        if radius >= task.cutoff:
             return
-        proved, radius = radius, min(GROWTH * radius, limit)
+        proved, radius = radius, min(GROWTH * radius, task.cutoff)
 
 
 def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event], lower: float) -> Iterator[Event]:
@@ -77,8 +69,6 @@ def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event], lo
             for found in _smaller_balls(task, effort, lower, ball.U, patience // STAGES):
                 if isinstance(found, Bound):
                     lower = max(lower, found.lower)
-                elif isinstance(found, Improve):  # the ball's bounds hold in a smaller one, never in a larger
-                    ball.U, ball.witness = min(ball.U, found.distance), True
                 yield found
             patience *= 8
 
@@ -87,9 +77,9 @@ def _smaller_balls(task: Task, effort: Effort, low: float, high: float, budget: 
     """Bisect for a radius that is proved within `budget` nodes."""
     for _ in range(STAGES):
         radius = 0.5 * (low + high)
-        ball = Ball(task, effort, None, radius, witness=False)
+        ball = Ball(task, effort, None, radius)
         proved = True
-        for node, event in enumerate(_book(task, ball.run())):
+        for node, event in enumerate(ball.run()):
             yield event
             if node >= budget or isinstance(event, Improve):
                 proved = False
@@ -98,22 +88,13 @@ def _smaller_balls(task: Task, effort: Effort, low: float, high: float, budget: 
         low = radius if proved else low
 
 
-def _book(task: Task, events: Iterator[Event]) -> Iterator[Event]:
-    """Keep the task's upper bound in step with the ball's."""
-    for event in events:
-        if isinstance(event, Improve):
-            task.U = min(task.U, event.distance)
-        yield event
-
-
 def affine(task: Task) -> Iterator[Event]:
     """No hidden layer: one program a clause."""
     leaves = Leaves(task)
     lower = math.inf
     for clause in task.problem.clauses:
-        answer = leaves.solve(np.zeros(0), np.zeros(0, np.bool_), clause, min(task.U, task.horizon))
+        answer = leaves.solve(np.zeros(0), np.zeros(0, np.bool_), clause, task.cutoff)
         lower = min(lower, answer.lower)
         if answer.value < task.U:
-            task.U = answer.value
-            yield Improve(answer.step, answer.value, clause)
-    yield Bound(min(lower, task.U, task.horizon))
+            yield from task.suggest(answer.step, clause)
+    yield Bound(min(lower, task.cutoff))

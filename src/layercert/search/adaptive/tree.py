@@ -16,12 +16,10 @@ from layercert.arrays import Indices, Matrix, Vector
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, ROWS, Model, build
 from layercert.search.adaptive.record import Halfspace, Recorder, RowParameters
-from layercert.search.events import Bound, Event, Improve
+from layercert.search.events import Bound, Event
 from layercert.search.queue import PriorityQueue
 from layercert.search.task import Task
 
-#: Nodes within this relative distance of a witness are closed.
-TOLERANCE = 1e-7
 #: Wider layers keep their triangles: folds cost more there than they bring.
 WIDE = 128
 
@@ -61,28 +59,33 @@ class Node:
 
 
 class Ball:
-    """The search inside one ball of radius U around x; U falls as witnesses are found."""
+    """The search inside one ball around x; the part of it that matters shrinks as witnesses are found."""
 
-    def __init__(self, task: Task, effort: Effort, recorder: Recorder | None, U: float, witness: bool) -> None:
+    def __init__(self, task: Task, effort: Effort, recorder: Recorder | None, radius: float) -> None:
         if max(task.problem.network.widths) > WIDE:
             effort = replace(effort, every=0)
         self.task, self.effort, self.recorder = task, effort, recorder
-        self.U, self.witness = U, witness
+        self.radius = radius
         self.closed = math.inf  # least proved bound of a closed node
         self.nodes = 0
         self.queue: PriorityQueue[Node] = PriorityQueue()
         self.leaves = Leaves(task)
         self.model: Model
         self.first: Indices
-        self.model, self.first, self.root = build(task.problem, U)
+        self.model, self.first, self.root = build(task.problem, self.U)
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball
         if recorder is not None:
-            recorder.ball(U)
+            recorder.ball(self.U)
+
+    @property
+    def U(self) -> float:
+        """The radius of the ball, or the distance of a witness inside it."""
+        return min(self.radius, self.task.cutoff)
 
     @property
     def goal(self) -> float:
-        """A node with this bound is closed. A radius is proved in full, a witness's distance up to the tolerance."""
-        return self.U * (1.0 - TOLERANCE) if self.witness else self.U
+        """A node with this bound is closed. A radius is proved in full, a witness's distance up to the gap."""
+        return min(self.radius, self.task.goal)
 
     def run(self) -> Iterator[Event]:
         from layercert.search.adaptive.branch import expand
@@ -126,8 +129,7 @@ class Ball:
 
     def improve(self, step: Vector, distance: float, clause: int) -> Iterator[Event]:
         if distance < self.U:
-            self.U, self.witness = distance, True
-            yield Improve(step.copy(), distance, self.task.problem.clauses[clause])
+            yield from self.task.suggest(step, self.task.problem.clauses[clause])
 
     def _seek(self, step: Vector, clause: int) -> Iterator[Event]:
         """A short attack from a node's nearest point."""

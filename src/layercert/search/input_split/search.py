@@ -20,7 +20,7 @@ from layercert.network import Network
 from layercert.problem import Problem
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.search import GROWTH, affine
-from layercert.search.events import Bound, Event, Improve
+from layercert.search.events import Bound, Event
 from layercert.search.input_split.boxes import Boxes, Findings, Workers, default_threads
 from layercert.search.input_split.frontier import Frontier
 from layercert.search.input_split.model import build, require_room
@@ -28,8 +28,6 @@ from layercert.search.task import Task
 
 #: Beyond this many inputs there are too many directions to cut, beyond this many neurons forms are too long.
 FEW_INPUTS, MOST_NEURONS = 6, 4096
-#: Boxes within this relative distance of a witness are closed.
-TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
@@ -54,43 +52,43 @@ def input_split(task: Task, effort: Effort | None = None) -> Iterator[Event]:
         yield from affine(task)
         return
     require_room(problem.network)
-    limit = min(task.U, task.horizon)
-    witness = min(problem.radius, problem.reach) > task.U  # the caller's
-    if not witness and not task.any_witness:  # else the caller has tried already
-        first = task.attack(limit)
-        if first is not None:
-            yield first
-            limit, witness = first.distance, True
-            if limit <= 0:
-                return
-    radius = limit if witness or limit >= min(problem.radius, problem.reach) else min(limit, task.first_radius())
+    if task.U <= 0:
+        return
+    if effort is None:
+        effort = Effort() if task.threads is None else Effort(threads=task.threads)
+    whole = task.known_size or task.cutoff >= problem.reach
+    radius = task.cutoff if whole else min(task.cutoff, task.first_radius())
     while True:
-        cover = Cover(task, effort or Effort(), radius, witness)
+        cover = Cover(task, effort, radius)
         yield from cover.run()
-        if cover.witness or radius >= limit:
+        if radius >= task.cutoff:
             return
-        radius = min(GROWTH * radius, limit)
+        radius = min(GROWTH * radius, task.cutoff)
 
 
 class Cover:
-    """The boxes that cover the ball of radius U around x; U falls as witnesses are found."""
+    """The boxes that cover a ball around x; the part of it that matters shrinks as witnesses are found."""
 
-    def __init__(self, task: Task, effort: Effort, U: float, witness: bool) -> None:
-        self.task, self.effort = task, effort
-        self.U, self.witness = U, witness
-        self.start = U
+    def __init__(self, task: Task, effort: Effort, radius: float) -> None:
+        self.task, self.effort, self.radius = task, effort, radius
+        self.any = task.enough > 0.0  # does any unsafe point within the radius do, near or far?
         self.closed = math.inf  # least distance of what was closed by it alone, or by a program
         self.boxes = 0
         self.widths = np.zeros(task.problem.network.inputs)
         self.leaves = Leaves(task)
         problem = task.problem
         self.model = build(problem)
-        self.frontier = Frontier(problem.network.inputs, problem.network.neurons, nearest=not task.any_witness)
+        self.frontier = Frontier(problem.network.inputs, problem.network.neurons, nearest=not self.any)
+
+    @property
+    def U(self) -> float:
+        """The radius of the ball, or the distance of a witness inside it."""
+        return min(self.radius, self.task.cutoff)
 
     @property
     def goal(self) -> float:
-        """A box this far away is closed. A radius is proved in full, a witness's distance up to the tolerance."""
-        return self.U * (1.0 - TOLERANCE) if self.witness else self.U
+        """A box this far away is closed. A radius is proved in full, a witness's distance up to the gap."""
+        return min(self.radius, self.task.goal)
 
     def run(self) -> Iterator[Event]:
         problem, effort = self.task.problem, self.effort
@@ -121,7 +119,7 @@ class Cover:
         near = boxes.key < self.goal
         self.closed = min(self.closed, float(boxes.key[~near].min(initial=math.inf)))
         boxes = boxes.take(near)
-        if self.start > self.U:
+        if self.radius > self.U:
             lo, hi = around(self.task.problem, self.U)
             np.maximum(boxes.lo, lo, out=boxes.lo)
             np.minimum(boxes.hi, hi, out=boxes.hi)
@@ -131,18 +129,16 @@ class Cover:
     def _witnesses(self, boxes: Boxes, found: Findings) -> Iterator[Event]:
         """Points of open boxes that turned out unsafe; where the distance matters, the nearest of their pieces."""
         hits = np.flatnonzero((found.margin <= 0) & (found.value <= 0))
-        for i in hits[np.argsort(found.value[hits], kind="stable")][: 1 if self.task.any_witness else 4]:
+        for i in hits[np.argsort(found.value[hits], kind="stable")][: 1 if self.any else 4]:
             step = found.point[i] - self.task.problem.x
             clause = int(boxes.clause[i])
             yield from self._improve(step, self.task.problem.norm.value(step), clause)
-            if not self.task.any_witness:
+            if not self.any:
                 yield from self._polish(step, clause)
 
     def _improve(self, step: Vector, distance: float, clause: int) -> Iterator[Event]:
-        if distance < self.U or (self.task.any_witness and distance <= self.task.problem.radius):
-            self.U, self.witness = min(distance, self.U), True
-            self.task.U = min(self.task.U, distance)
-            yield Improve(step.copy(), distance, self.task.problem.clauses[clause])
+        if distance < self.U or distance <= self.task.enough:  # the end of a domain may be both U and enough
+            yield from self.task.suggest(step, self.task.problem.clauses[clause])
 
     def _polish(self, step: Vector, clause: int) -> Iterator[Event]:
         """The nearest unsafe point of the linear piece of a point."""
@@ -182,7 +178,7 @@ class Cover:
         with np.errstate(divide="ignore", invalid="ignore"):
             cuts = np.log2(self.widths / (boxes.hi - boxes.lo), where=self.widths > 0, out=np.zeros_like(boxes.lo))
         effort = self.effort
-        few = -effort.more if self.task.any_witness else effort.few
+        few = -effort.more if self.any else effort.few
         total = np.minimum(cuts.sum(axis=1), 1e3)
         later = np.minimum(few + total.astype(np.intp) // effort.more, effort.most)
         return np.where(total == 0, effort.root, later)
