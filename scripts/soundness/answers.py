@@ -13,7 +13,8 @@ import layercert as lc
 from helpers import tiny
 from helpers.brute import brute_force, only_ties
 from layercert.norms import Norm
-from layercert.run import How, closest
+from layercert.run import How, Progress, closest
+from layercert.search.events import Event
 from layercert.system import clock
 from soundness.judge import Judge, claim_faults, faults
 from soundness.kind import Outcome
@@ -43,13 +44,18 @@ def _ask(rng: Generator, question: Question) -> Outcome:
     if method == "mip" and question.norm not in (1.0, math.inf):
         method = "adaptive"
     proof = bool(rng.random() < 0.3)
-    ask = {"method": method, "time_limit": LIMIT, "certificate": proof, **question.options}
+    told = [0.0]
+
+    def watch(progress: Progress, event: Event | None) -> None:
+        told[0] = max(told[0], progress.lower)
+
+    ask = {"method": method, "time_limit": LIMIT, "certificate": proof, "watch": watch, **question.options}
     if rng.random() < 0.6:
         result = lc.measure(question.network, question.x, question.norm, **ask)
     else:
         radius = float(np.abs(question.x).max() or 1.0) * 10.0 ** rng.uniform(-4, 1)
         result = lc.verify(question.network, question.x, radius, question.norm, **ask)
-    found = faults(judge, result, rng)
+    found = faults(judge, result, rng, told[0])
     if result.certificate is not None:
         found += proof_faults(question.network, result, rng, exact=bool(rng.random() < 0.3))
     return Outcome(str(result.status), [f"{text} [{method}]: {question}" for text in found])

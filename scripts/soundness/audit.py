@@ -17,6 +17,7 @@ import numpy as np
 
 from layercert.errors import LayerCertError
 from soundness.answers import agreement, domains, radii, scales, stopped, ties
+from soundness.discrete import whole
 from soundness.files import files
 from soundness.graphs import graphs
 from soundness.kind import Kind, Outcome
@@ -35,6 +36,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "files": (files, 6000),
     "properties": (properties, 4000),
     "graphs": (graphs, 3000),
+    "whole": (whole, 2000),
 }
 #: Seconds after which a case that does not end is a fault; compiling is part of the first ones.
 PATIENCE = 300

@@ -60,7 +60,7 @@ class Judge:
     def met(self, rng: Generator, witness: np.ndarray | None, scale: float) -> Iterator[list[Fraction]]:
         """Offsets of unsafe points: the first on each of several rays from x."""
         for d in self._directions(rng, witness):
-            top = self._top(d, scale)
+            top = self.top(d, scale)
             t = self.exact.first(self.start, d, self.unsafe, top) if any(d) else None
             if t is not None:
                 yield [t * value for value in d]
@@ -78,7 +78,7 @@ class Judge:
                 rng.normal(size=n) if rng.random() < 0.5 else np.eye(n)[rng.integers(n)] * rng.choice([-1, 1])
             )
 
-    def _top(self, d: list[Fraction], scale: float) -> Fraction:
+    def top(self, d: list[Fraction], scale: float) -> Fraction:
         """How far along d: to the end of the domain, or far beyond what was claimed."""
         size = max(abs(value) for value in d) or Fraction(1)
         top = FAR * Fraction(scale) / size
@@ -88,6 +88,11 @@ class Judge:
                 if value and math.isfinite(end):
                     top = min(top, (Fraction(float(end)) - a) / value)
         return max(top, ZERO)
+
+    def size(self) -> float:
+        """The length of x, up to a factor of the number of inputs."""
+        weights = [1.0] * len(self.x) if self.length.weights is None else [float(w) for w in self.length.weights]
+        return float(np.abs(self.x) @ weights)
 
     def scale(self, *claims: float) -> float:
         finite = [c for c in claims if math.isfinite(c)]
@@ -101,8 +106,8 @@ def _gradients(network: Network, x: np.ndarray) -> list[np.ndarray]:
     return [s * (F[i] - F[j]) for i in range(len(F)) for j in range(i) for s in (1.0, -1.0)]
 
 
-def faults(judge: Judge, result: lc.Result, rng: Generator) -> list[str]:
-    """What is false in the answer to a question."""
+def faults(judge: Judge, result: lc.Result, rng: Generator, proved: float = 0.0) -> list[str]:
+    """What is false in the answer to a question; `proved` is the highest bound that was told on the way."""
     found: list[str] = []
     status, lower, upper, radius = str(result.status), result.lower, result.upper, result.radius
     if not lower <= upper or lower < 0:
@@ -118,15 +123,15 @@ def faults(judge: Judge, result: lc.Result, rng: Generator) -> list[str]:
         found += witness_faults(judge, result.witness, upper)
         if status == "not_robust" and judge.length.above(judge.offset(result.witness), radius):
             found.append("not_robust by a witness beyond the radius")
-    if status == "exact" and not upper - lower <= 1e-6 * upper + 1e-12 * max(1.0, float(np.abs(judge.x).sum())):
+    if status == "exact" and not upper - lower <= 1e-6 * upper + 1e-12 * judge.size():
         found.append(f"exact with a gap: {lower} .. {upper}")
     if status == "robust" and not (lower >= radius or math.isinf(upper)):
         found.append(f"robust to {radius} with the bound {lower}")
     if status == "undecided" and not result.note:
         found.append("undecided without a reason")
     for w in judge.met(rng, result.witness, judge.scale(lower, upper, radius)):
-        if judge.length.below(w, lower):
-            found.append(f"an unsafe point is nearer than the bound {lower}: {[float(v) for v in w]}")
+        if judge.length.below(w, max(lower, proved)):
+            found.append(f"an unsafe point is nearer than the bound {lower} ({proved}): {[float(v) for v in w]}")
         elif status == "robust" and math.isfinite(radius) and not judge.length.above(w, radius) and not _doubt(judge):
             found.append(f"robust, but an unsafe point is within the radius: {[float(v) for v in w]}")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -34,3 +35,15 @@ SMALLEST = 5e-324
 def gamma(operations: int) -> float:
     """Bound of the relative error of a chain of rounded operations (Higham's gamma_k), itself rounded up."""
     return 1.01 * operations * EPS / (1.0 - operations * EPS)
+
+
+def least_squares(A: Matrix, b: Vector, rcond: float) -> Vector:
+    """The shortest x with the least ||A x - b||; zeros where there is none to be had.
+
+    LAPACK writes to the terminal about numbers that are not finite, and may give up: whoever asks here proves what it
+    makes of the answer, so a useless one will do.
+    """
+    if np.isfinite(A).all() and np.isfinite(b).all():
+        with suppress(np.linalg.LinAlgError):
+            return np.asarray(np.linalg.lstsq(A, b, rcond=rcond)[0])
+    return np.zeros(A.shape[1])

@@ -109,7 +109,7 @@ class Progress:
         upper = self.upper
         if math.isinf(upper):
             return False
-        noise = NOISE * max(1.0, self.problem.norm.value(self.problem.x))
+        noise = NOISE * self.problem.norm.value(self.problem.x)
         return upper - self.lower <= max(self.gap * upper, noise)
 
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layercert.arrays import Matrix, Vector
+from layercert.arrays import Matrix, Vector, least_squares
 from layercert.network import Network
 from layercert.problem import Clause, Problem
 from layercert.system import clock
@@ -227,7 +227,7 @@ def _slide(problem: Problem, clause: Clause, v: Vector, push: float) -> Vector:
     inside = np.ones(len(v), np.bool_) if problem.domain is None else (v > problem.domain[0]) & (v < problem.domain[1])
     step = np.zeros_like(v)
     if inside.any():
-        step[inside] = np.linalg.lstsq(A[:, inside], target, rcond=1e-12)[0]
+        step[inside] = least_squares(A[:, inside], target, 1e-12)
     return problem.into_domain(v + step)
 
 

@@ -13,7 +13,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,9 @@ def unpacked(
     kind, index = (np.asarray(arrays[name]) for name in ("kind", "index"))
     if kind.ndim != 1 or kind.shape != index.shape or kind.dtype.kind not in "iu" or index.dtype.kind not in "iu":
         raise ValueError("its tree is not made of whole numbers")
+    cut = np.asarray(arrays["cut"], dtype=np.float64)
+    if cut.shape != kind.shape:
+        raise ValueError("its tree has not one cut per node")
     leaves = int((kind == LEAF).sum())
     parts = [read(arrays[f"part{i}"].tobytes()) if f"part{i}" in arrays else None for i in range(leaves)]
     return WholeCertificate(
@@ -123,7 +126,7 @@ def unpacked(
         groups=tuple(tuple(int(i) for i in group) for group in header["groups"]),
         kind=kind.astype(np.int32),
         index=index.astype(np.int32),
-        cut=np.asarray(arrays["cut"], dtype=np.float64),
+        cut=cut,
         parts=tuple(parts),
     )
 
@@ -159,6 +162,8 @@ def prove_whole(
 
 def _check_form(network: Network, certificate: WholeCertificate) -> None:
     n, x = network.inputs, certificate.claim.x
+    if not certificate.kind.shape == certificate.index.shape == certificate.cut.shape:
+        raise Rejected("the tree of boxes has not one cut per node")
     members = [i for group in certificate.groups for i in group]
     if len(set(members)) != len(members) or any(not 0 <= i < n for i in (*members, *certificate.integer)):
         raise Rejected("the whole numbers and alternatives are not inputs of the network")
@@ -242,8 +247,13 @@ def _far_enough(claim: Certificate, c: Vector, radius: float) -> bool:
         return sum(size**k for size in sizes) >= Fraction(claim.radius) ** k
     if claim.radius == 0:
         return True
-    shares = [float(size / Fraction(claim.radius)) for size in sizes]
+    shares = [_share(size, claim.radius) for size in sizes]
     return max(shares) >= 1.0 + SPARE or math.fsum(share**claim.p for share in shares) >= 1.0 + SPARE * claim.p
+
+
+def _share(size: Fraction, radius: float) -> float:
+    """size / radius, or 2 where it is more: powers of it stay within float64."""
+    return float(min(size / Fraction(radius), Fraction(2))) if radius else 2.0
 
 
 def _covers(claim: Certificate, part: Certificate, low: Vector, high: Vector) -> bool:
@@ -252,10 +262,9 @@ def _covers(claim: Certificate, part: Certificate, low: Vector, high: Vector) ->
         return False
     far = np.where(part.x - low > high - part.x, low, high)
     corner = _moved(claim, far, part.x)
-    reach = replace(claim, radius=part.radius)
     if math.isinf(claim.p):
         return max(corner, default=Fraction(0)) <= Fraction(part.radius)
     if claim.p.is_integer() and claim.p <= MOST_POWER:
         return sum(size ** int(claim.p) for size in corner) <= Fraction(part.radius) ** int(claim.p)
-    shares = [float(size / Fraction(reach.radius)) for size in corner] if reach.radius else [2.0]
+    shares = [_share(size, part.radius) for size in corner]
     return math.fsum(share**claim.p for share in shares) <= 1.0 - SPARE * claim.p

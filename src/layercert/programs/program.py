@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
+from layercert.arrays import Indices, Mask, Matrix, Vector, gamma, least_squares
 from layercert.geometry import Polyhedron
 from layercert.norms import Box, Norm
 
@@ -240,6 +240,6 @@ def _onto_rows(programs: Programs, equality: int, w: Vector) -> Vector:
     free = np.ones(A.shape[1], dtype=np.bool_) if box is None else (w > box.lo) & (w < box.hi)
     step = np.zeros_like(w)
     if free.any() and len(act):
-        step[free] = np.linalg.lstsq(A[:, free], -target[act], rcond=1e-12)[0]
+        step[free] = least_squares(A[:, free], -target[act], 1e-12)
     moved = w + step
     return moved if box is None else box.clip(moved)

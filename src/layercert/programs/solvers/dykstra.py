@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layercert.arrays import Mask, Matrix, Vector
+from layercert.arrays import Mask, Matrix, Vector, least_squares
 from layercert.norms import Box, Norm
 from layercert.programs.program import Candidates, Programs
 from layercert.programs.solvers.scaling import Scaled, at_sight, box_ends
@@ -125,11 +125,9 @@ class _Projection:
         point = np.where(ends, np.clip(w, self.lo, self.hi), 0.0)
         active, free = self.A[rows], ~ends
         target = self.r[rows] - active @ point
-        point[free] = np.linalg.lstsq(active[:, free], target, rcond=_EXACT)[
-            0
-        ]  # least norm: w = -A^T lam, A w = target
+        point[free] = least_squares(active[:, free], target, _EXACT)  # least norm: w = -A^T lam, A w = target
         lam = np.zeros(len(self.r))
-        lam[rows] = np.linalg.lstsq(active[:, free].T, -point[free], rcond=_EXACT)[0]
+        lam[rows] = least_squares(active[:, free].T, -point[free], _EXACT)
         return point, lam
 
     def held(self, point: Vector, g: Vector) -> float:

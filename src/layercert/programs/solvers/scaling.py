@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import Indices, Matrix, Vector, least_squares
 from layercert.programs.program import Candidates, Programs, row_sizes
 
 
@@ -97,7 +97,7 @@ def beyond(programs: Programs, ray: Vector) -> Vector:
         # what a solver leaves of A^T ray is multiplied too: take it out where no box pays for it
         A = rows.A[used][:, endless]
         exact = np.zeros_like(ray)
-        exact[used] = ray[used] - A @ np.linalg.lstsq(A, ray[used], rcond=1e-12)[0]
+        exact[used] = ray[used] - A @ least_squares(A, ray[used], 1e-12)
         ray = exact
     g = ray @ rows.A
     allowed = np.where(g > 0, -lo, hi)

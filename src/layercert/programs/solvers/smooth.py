@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from layercert.arrays import Mask, Matrix, Vector
+from layercert.arrays import Mask, Matrix, Vector, least_squares
 from layercert.norms import Box, Norm
 from layercert.programs.program import Candidates, Programs
 from layercert.programs.solvers.scaling import Scaled, at_sight, beyond, box_ends
@@ -203,7 +203,7 @@ class _Dual:
             held = ((w <= lo) | (w >= hi)) & pressed
             ease = np.where(held, 0.0, 1.0 / (size ** (p - 2.0) + 1e-9))
             A = self.A[active]
-            pull = np.linalg.lstsq((A * ease) @ A.T, missed[active], rcond=1e-13)[0]
+            pull = least_squares((A * ease) @ A.T, missed[active], 1e-13)
             w = np.clip(w - ease * (pull @ A), lo, hi)
         return w
 
