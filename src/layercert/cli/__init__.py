@@ -77,6 +77,11 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--exact", action="store_true", help="in ball arithmetic (slow; needs the extra 'exact')")
     check.set_defaults(run=_run_check)
 
+    warm = commands.add_parser("warmup", help="compile every kernel now, on all cores, so that nothing waits later")
+    warm.add_argument("--jobs", type=int, help="processes (default: one per core)")
+    warm.add_argument("--quiet", action="store_true", help="no progress line")
+    warm.set_defaults(run=_run_warmup)
+
     demo = commands.add_parser("demo", help="measure ten shipped digits on a shipped network, with a report")
     demo.add_argument("--inputs", type=int, default=10, help="how many of the 100 digits (default 10)")
     demo.add_argument("--out", default="demo-report", help="folder for the report (default demo-report)")
@@ -166,6 +171,12 @@ def _run_explore(args: argparse.Namespace) -> int:
 
 def _run_reproduce(args: argparse.Namespace) -> int:
     from layercert.cli.reproduce import run
+
+    return run(args)
+
+
+def _run_warmup(args: argparse.Namespace) -> int:
+    from layercert.cli.warmup import run
 
     return run(args)
 

@@ -21,6 +21,7 @@ from numba.core import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 
 from layercert.compiled.compiling import announce
+from layercert.compiled.sharing import Turn
 from layercert.compiled.stamp import COMPILERS, PACKAGE, stamp
 
 #: What a user reads where machine code cannot be kept for good.
@@ -57,7 +58,23 @@ class StampedCache(FunctionCache):  # type: ignore[misc]
         mark = stamp(self._py_func, self._compiled.targetoptions)
         return IndexDataCacheFile(self._cache_path, self.title + mark[:24], mark)
 
+    @cached_property
+    def _turn(self) -> Turn:
+        try:
+            return Turn(Path(self._cache_path), hashlib.sha256(self._cache_file._index_name.encode()).hexdigest())
+        except OSError:  # nothing can be written, so nothing is shared
+            return Turn(None, "0")
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = self._load(sig, target_context)
+        if found is None:
+            if self._turn.take():
+                found = self._load(sig, target_context)
+            if found is not None:
+                self._turn.give()
+        return found
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
         except Exception:  # a damaged file, whose pickle may raise anything: begin again
@@ -71,6 +88,8 @@ class StampedCache(FunctionCache):  # type: ignore[misc]
             self._forget_others()
         except OSError as error:
             announce(NOT_KEPT.format(reason=error.strerror or error, when="at every start"))
+        finally:
+            self._turn.give()
 
     def _forget_others(self) -> None:
         """Remove what was compiled from an earlier text of this function, or of one that it calls."""

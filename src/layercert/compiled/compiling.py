@@ -11,6 +11,7 @@ from typing import Any
 
 from numba.core import event
 
+from layercert.compiled import helper
 from layercert.system import clock
 
 __all__ = ["CHECKER", "KERNELS", "announce"]
@@ -49,6 +50,8 @@ class _Watch(event.Listener):
         if home[0] == "layercert":
             if self.depth == 0:
                 announce(CHECKER if home[1:2] == ["certificate"] else KERNELS)
+                if home[1:2] in (["attack"], ["search"]):
+                    helper.call()
                 clock.stop()
             self.depth += 1
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numba
 import numba.extending
@@ -52,7 +53,36 @@ def known_to_kernels(function: F) -> F:
     return function
 
 
+#: Told of every call of a kernel when it ends: the kernel, its arguments, whether another kernel called it.
+Told: TypeAlias = Callable[[Callable[..., object], tuple[Any, ...], bool], None]
+_recorder: list[Told] = []
+_depth = [0]
+
+
+def record_instead(told: Told) -> None:
+    """From now on kernels are not compiled: they run as plain Python, and each call is told to the recorder.
+
+    To be called before any module with kernels is imported.
+    """
+    _recorder.append(told)
+
+
+def _recorded(function: F, told: Told) -> F:
+    @wraps(function)
+    def call(*args: Any) -> object:
+        _depth[0] += 1
+        try:
+            return function(*args)
+        finally:
+            _depth[0] -= 1
+            told(function, args, _depth[0] > 0)
+
+    return cast(F, call)
+
+
 def _compiled(function: F, **options: Any) -> F:
+    if _recorder:
+        return _recorded(function, _recorder[0])
     compiled = numba.njit(**_ALWAYS, **options)(function)
     if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # else somebody debugs: plain Python
         compiled._cache = StampedCache(compiled)  # where `cache=True` puts numba's own

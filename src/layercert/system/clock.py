@@ -91,6 +91,19 @@ def go_on() -> None:
 
 
 @contextmanager
+def standing_still() -> Iterator[None]:
+    """While this lasts the clock does not move; inside of compiling it does not anyway."""
+    if _since is not None:
+        yield
+        return
+    stop()
+    try:
+        yield
+    finally:
+        go_on()
+
+
+@contextmanager
 def until(end: float | None, looks: float | None = None) -> Iterator[None]:
     """A scope that ends at this time of our clock (None: with the scope around it, if any).
 

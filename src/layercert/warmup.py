@@ -1,0 +1,165 @@
+"""Compile kernels ahead of their first use, on all cores: `layercert warmup`, and a helper of a first measurement.
+
+Which functions are needed, for which types, nobody has to write down: a process of its own runs tiny questions with the
+kernels as plain Python and records every call (`recorded`). The functions are then compiled by several processes, those
+that others call first; they share what they make through the files of machine code (`layercert.compiled.sharing`).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from layercert.compiled.helper import INSIDE, cores
+
+NORMS = ("linf", "l2", "l1", "3")
+#: After so many calls of a kernel only some are looked at; seconds for a question in plain Python.
+ENOUGH, PATIENCE = 20, 1.0
+#: What a first measurement needs, and what there is besides.
+FIRST, ALL = "first", "all"
+
+
+class Kernel(NamedTuple):
+    """A compiled function with the types of its arguments."""
+
+    module: str
+    name: str
+    types: tuple[Any, ...]
+    inner: bool  # called by another kernel
+
+
+def warm_up(told: Callable[[int, int], None] | None = None, jobs: int | None = None) -> int:
+    """Compile every kernel that is not kept yet.
+
+    Args:
+        told: Called with how many of how many kernels are done.
+        jobs: Processes; by default one per core.
+
+    Returns:
+        The number of kernels.
+    """
+    kernels = in_fresh_process(ALL)
+    jobs = jobs or cores()
+    with _marked(), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        waiting = [pool.submit(compile_kernel, kernel) for kernel in kernels]
+        for done, _ in enumerate(as_completed(waiting), 1):
+            if told is not None:
+                told(done, len(kernels))
+    return len(kernels)
+
+
+@contextmanager
+def _marked() -> Iterator[None]:
+    os.environ[INSIDE] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[INSIDE]
+
+
+def compile_kernel(kernel: Kernel) -> None:
+    """Compile one function for some types, or find it compiled."""
+    compiled: Any = getattr(import_module(kernel.module), kernel.name)
+    if hasattr(compiled, "compile"):  # else somebody debugs without the compiler
+        compiled.compile(kernel.types)
+
+
+def in_fresh_process(what: str) -> list[Kernel]:
+    """The kernels that some questions need, recorded by a process in which none is compiled."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernels"
+        command, quiet = [sys.executable, "-m", "layercert.warmup", "record", what, str(file)], subprocess.DEVNULL
+        subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=True, stdout=quiet, stderr=quiet)
+        kernels: list[Kernel] = pickle.loads(file.read_bytes())  # written by ourselves, a moment ago
+        return kernels
+
+
+def recorded(what: str) -> list[Kernel]:
+    """The same in this process, which must not have imported any kernel yet; inner functions come before those that
+    call them."""
+    import numba
+
+    from layercert.compiled.jit import record_instead
+
+    found: dict[Kernel, None] = {}
+    calls: Counter[Callable[..., object]] = Counter()
+
+    def told(function: Callable[..., object], args: tuple[Any, ...], inner: bool) -> None:
+        calls[function] += 1
+        if calls[function] > ENOUGH and calls[function] % ENOUGH:  # types take time to tell, and change little
+            return
+        types = tuple(numba.typeof(a) for a in args)
+        found[Kernel(function.__module__, function.__qualname__, types, inner)] = None
+
+    record_instead(told)
+    for ask in _questions(what):
+        with suppress(Exception):  # a method that cannot take this norm needs no kernels for it
+            ask()
+    return list(found)
+
+
+def _questions(what: str) -> Iterator[Callable[[], object]]:
+    """Tiny questions that reach every kernel: norms, methods, certificates. A domain changes no type."""
+    import numpy as np
+
+    from layercert.certificate.checker import check
+    from layercert.methods import METHODS
+    from layercert.network import Network
+    from layercert.run import measure
+
+    rng = np.random.default_rng(0)
+    sizes = (3, 6, 6, 3)  # few regions, but enough for every search to branch
+    tiny = Network.from_arrays(
+        [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
+    )
+    x, domain = [0.2, 0.3, 0.4], (-1.0, 2.0)
+    yield partial(measure, tiny, x, "linf", domain=domain, method="adaptive")
+    if what == FIRST:
+        return
+
+    def proved(norm: str, method: str) -> None:
+        certificate = measure(tiny, x, norm, domain=domain, method=method, certificate=True).certificate
+        if certificate is not None:
+            check(tiny, certificate)
+
+    for norm in NORMS:
+        yield partial(proved, norm, "adaptive")
+        yield partial(measure, tiny, x, norm, method="adaptive")
+    yield partial(proved, "linf", "input-split")
+    for method in METHODS:
+        for norm in NORMS:
+            yield partial(measure, tiny, x, norm, domain=domain, method=method, time_limit=PATIENCE)
+        yield partial(measure, tiny, x, "l2", method=method, time_limit=PATIENCE)
+
+
+def help_first() -> None:
+    """The helper of a first measurement: what that calls last comes first here, so that the two meet in the middle."""
+    kernels = in_fresh_process(FIRST)
+    for kernel in reversed([kernel for kernel in kernels if not kernel.inner]):
+        compile_kernel(kernel)
+
+
+def main(argv: Sequence[str]) -> None:
+    if argv[0] == "record":
+        Path(argv[2]).write_bytes(pickle.dumps(recorded(argv[1])))
+    else:
+        help_first()
+
+
+if __name__ == "__main__":
+    from layercert import warmup  # under its own name, which is the one that pickle writes
+
+    warmup.main(sys.argv[1:])
