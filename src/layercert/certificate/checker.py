@@ -81,6 +81,13 @@ class Report:
     sentence: str
     reason: str = ""
 
+    @property
+    def gap(self) -> float:
+        """How far apart the two proved bounds are: (upper - lower) / upper. 0 at distance 0, inf without a witness."""
+        if math.isinf(self.upper):
+            return math.inf
+        return (self.upper - self.lower) / self.upper if self.upper > 0 else 0.0
+
     def __str__(self) -> str:
         return self.sentence if self.ok else f"NOT PROVED: {self.reason}"
 
