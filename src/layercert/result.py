@@ -14,6 +14,10 @@ from layercert.attack.strict import Holds
 from layercert.certificate.claim import Certificate
 from layercert.certificate.whole import WholeCertificate
 
+#: A gap that nobody asked for: the 1e-6 of an exact answer, and what the model's own runtime may ask of its witness
+#: (attack/strict.py, STRETCH).
+NEARLY = 2e-6
+
 
 @dataclass(frozen=True)
 class Change:
@@ -161,6 +165,8 @@ class Result:
         classes = "" if self.target is None or self.label is None else f" ({self.label} -> {self.target})"
         if self.status == Status.EXACT:
             text = f"exact: {self.upper:.6g}{classes}"
+            if self.gap > NEARLY:  # asked for, and worth a word
+                text = f"exact up to {self.gap:.2g}: {self.lower:.6g} <= distance <= {self.upper:.6g}{classes}"
         elif self.status == Verdict.NOT_ROBUST:
             text = f"not robust: another class at distance {self.upper:.6g}{classes}"
         elif self.status == Status.ROBUST:

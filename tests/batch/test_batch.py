@@ -11,6 +11,7 @@ import tempfile
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,16 @@ import pytest
 
 from helpers.batches import comparable, line_network, plan, points
 from layercert import __version__
+from layercert.attack.strict import Holds
 from layercert.batch import LocalProcesses, Model, Options, Plan, RunError, Store, open_store, run_batch
 from layercert.batch.export import export
 from layercert.batch.folder import hold
-from layercert.batch.plan import memory_bytes
+from layercert.batch.plan import differences, memory_bytes
 from layercert.cli import main
 from layercert.errors import InputError, LayerCertError, OptionError
 from layercert.methods import AUTO, method_named
+from layercert.report.records import read_runs
+from layercert.run import measure
 
 
 @pytest.fixture(scope="module")
@@ -271,3 +275,22 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "made with other options: norms was (l1), now (l2)" in capfd.readouterr().err
     for extra in (["--export", "x.doc"], ["--classes", "a"], ["--memory", "much"]):
         assert main([*command, *extra]) == 2
+
+
+def test_what_a_result_says_of_its_witness_and_method_is_kept(tmp_path: Path) -> None:
+    """From the search to the store, the exported rows and the report's records."""
+    asked = plan(2, gap=0.5)
+    run_batch(asked, tmp_path / "run", LocalProcesses(jobs=1))
+    answer = measure(asked.models[0].network, asked.data.X[0], label=asked.label(0), gap=0.5)
+    with closing(open_store(tmp_path / "run")) as store:
+        row = next(iter(store.rows()))
+        assert row["method"] == "auto" and row["used"] == answer.method
+        assert Holds(**json.loads(row["holds"])) == answer.holds
+        export(store, tmp_path / "r.jsonl")
+        assert "gap was 0.5, now unset" in str(differences(store.facts()["identity"], plan(2).identity))
+    assert json.loads((tmp_path / "r.jsonl").read_text().splitlines()[0])["used"] == answer.method
+    record = read_runs([tmp_path / "run"], tmp_path).records[0]
+    assert (record.used, record.holds, record.status) == (answer.method, answer.holds, "exact")
+    assert record.proved == record.upper  # but for rounding
+    wide = replace(record, lower=0.5 * record.upper)
+    assert wide.proved == wide.lower  # a gap that was asked for is no proof of the distance

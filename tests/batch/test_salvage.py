@@ -17,6 +17,7 @@ import pytest
 from helpers.batches import comparable, line_network, points
 from layercert.batch import Model, Options, Outcome, Plan, RunError, Store, open_store, run_batch
 from layercert.batch.pages import rows
+from layercert.batch.rows import RESULT
 from layercert.batch.salvage import salvage
 from layercert.cli import main
 from layercert.network import Network
@@ -77,7 +78,7 @@ def test_pages_read_what_sqlite_reads(whole: Path) -> None:
         wanted = {(job, witness) for job, witness in db.execute("SELECT job, witness FROM results")}
         runs = set(db.execute("SELECT key, value FROM run"))
     found = list(rows((whole / "run.sqlite").read_bytes()))
-    assert {(rowid, values[9]) for rowid, values in found if len(values) == 16} == wanted
+    assert {(rowid, values[9]) for rowid, values in found if len(values) == len(RESULT)} == wanted
     assert {values for _, values in found if len(values) == 2} == runs
 
 

@@ -16,6 +16,7 @@ from layercert.errors import MissingPackageError, OptionError
 COLUMNS = (
     "job", "model", "model_sha256", "position", "name", "input_sha256", "true_label", "norm", "method", "status",
     "lower", "upper", "label", "target", "programs", "seconds", "note", "certificate", "worker", "session", "finished",
+    "used", "holds",
 )  # fmt: skip
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from layercert.system.npz import read_numpy
 #: The columns of the table `results`, in order.
 RESULT = (
     "job", "status", "lower", "upper", "label", "target", "programs", "seconds", "note", "witness", "certificate",
-    "worker", "session", "finished", "ended", "checksum",
+    "worker", "session", "finished", "ended", "used", "holds", "checksum",
 )  # fmt: skip
 
 
@@ -42,6 +44,8 @@ def row_of(outcome: Outcome, certificate: str | None, session: int, finished: st
         "session": session,
         "finished": finished,
         "ended": int(outcome.ended),
+        "used": outcome.used,
+        "holds": None if outcome.holds is None else json.dumps(asdict(outcome.holds)),
     }
     return [row[column] for column in RESULT[:-1]] + [checksum(row)]
 

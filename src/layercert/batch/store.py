@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from layercert.arrays import Vector
+from layercert.attack.strict import Holds
 from layercert.batch.errors import RunError
 from layercert.batch.machine import command, machine, versions
 from layercert.batch.plan import Plan, differences, input_hash
@@ -28,7 +29,7 @@ from layercert.system.files import whole_file
 FILE = "run.sqlite"
 #: The plan's identity once more, in a file of its own: a damaged run can still be told from another one.
 PLAN = "plan.json"
-FORMAT = 2
+FORMAT = 3
 #: What SQLite raises; the second when a message repeats damaged text.
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
@@ -51,7 +52,7 @@ CREATE TABLE results (
     job INTEGER PRIMARY KEY REFERENCES jobs, status TEXT NOT NULL, lower REAL, upper REAL, label INTEGER,
     target INTEGER, programs INTEGER NOT NULL, seconds REAL NOT NULL, note TEXT NOT NULL, witness BLOB,
     certificate TEXT, worker TEXT NOT NULL, session INTEGER NOT NULL REFERENCES sessions, finished TEXT NOT NULL,
-    ended INTEGER NOT NULL, checksum TEXT NOT NULL
+    ended INTEGER NOT NULL, used TEXT NOT NULL, holds TEXT, checksum TEXT NOT NULL
 );
 """
 
@@ -218,16 +219,18 @@ class Store:
 
     def _recorded(self, job: int) -> Outcome | None:
         found = self._read(
-            "SELECT status, lower, upper, label, target, witness, programs, seconds, note, worker, ended "
-            "FROM results WHERE job = ?",
+            "SELECT status, lower, upper, label, target, witness, programs, seconds, note, worker, ended, used, "
+            "holds FROM results WHERE job = ?",
             job,
         )
         if not found:
             return None
-        status, lower, upper, label, target, witness, programs, seconds, note, worker, ended = found[0]
+        *facts, witness, programs, seconds, note, worker, ended, used, holds = found[0]
         x = None if witness is None else self._vector(witness)
+        status, lower, upper, label, target = facts
         return Outcome(
-            job, status, lower, upper, label, target, x, programs, seconds, note, worker, ended=bool(ended)
+            job, status, lower, upper, label, target, x, programs, seconds, note, worker, None, bool(ended), used,
+            None if holds is None else Holds(**json.loads(holds)),
         )  # fmt: skip
 
     def restore(self, sessions: Sequence[tuple[Any, ...]], results: Sequence[Sequence[Any]]) -> None:

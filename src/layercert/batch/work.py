@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from layercert.arrays import Vector
+from layercert.attack.strict import Holds
 from layercert.batch.news import Proved, Teller
 from layercert.batch.plan import Job, Options
 from layercert.errors import LayerCertError
@@ -48,7 +49,9 @@ class Outcome:
     worker: str = ""
     certificate: Any = None
     ended: bool = False
-    result: Result | None = None  # the whole answer, where one was given; it is not stored
+    used: str = ""  # the method that answered, which may have been chosen for this job
+    holds: Holds | None = None  # in which arithmetics the witness is one
+    result: Result | None = None  # the whole answer, where one was given; what else it says is not stored
 
     @staticmethod
     def failed(job: int, reason: str, worker: str = "", seconds: float = 0.0) -> Outcome:
@@ -89,6 +92,8 @@ class Outcome:
             note=result.note,
             worker=worker,
             certificate=result.certificate,
+            used=result.method,
+            holds=result.holds,
             result=result,
         )
 
@@ -109,6 +114,7 @@ class Outcome:
             label=other.label if self.label is None else self.label,
             target=nearer.target,
             witness=nearer.witness,
+            holds=nearer.holds,
         )
 
 
@@ -191,6 +197,8 @@ def _with_answer(known: Outcome, result: Result, proved: float) -> Outcome:
         label=result.label,
         target=result.target if nearer else known.target,
         witness=result.witness if nearer else known.witness,
+        holds=result.holds if nearer else known.holds,
+        used=result.method,
         programs=known.programs + result.programs,
         seconds=known.seconds + result.seconds,
         note="; ".join(dict.fromkeys(part for part in (known.note, result.note) if part)),

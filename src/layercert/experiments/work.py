@@ -73,7 +73,7 @@ def traced(network: Network, x: Vector, label: int | None, job: Job, options: Op
     return Outcome(
         job=job.id, status=str(r.status), lower=r.lower, upper=r.upper, label=r.label, target=r.target,
         witness=r.witness, programs=r.programs, seconds=seconds, note=r.note, worker=str(os.getpid()),
-        certificate=points,
+        certificate=points, used=r.method, holds=r.holds,
     )  # fmt: skip
 
 

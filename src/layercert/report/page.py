@@ -280,7 +280,7 @@ def _columns(results: Results) -> list[dict[str, str]]:
         "norm": len(results.norms) > 1,
         "method": len(results.methods) > 1,
         "certificate": any(r.certificate for r in results.records),
-        "note": any(r.note for r in results.records),
+        "note": any(_note(r) for r in results.records),
     }
     return [{"key": k, "title": t, "kind": kind} for k, t, kind in COLUMNS if said.get(k, True)]
 
@@ -311,10 +311,16 @@ def _row(r: Record, names: Sequence[str], pictures: Pictures) -> dict[str, Any]:
         "programs": r.programs,
         "seconds": round(r.seconds, 4),
         "certificate": r.certificate,
-        "note": r.note,
-        "text": f"{r.name} {r.series} {r.norm} {r.method} {r.status} {label} {target} {r.note}".lower(),
+        "note": _note(r),
+        "text": f"{r.name} {r.series} {r.norm} {r.method} {r.status} {label} {target} {_note(r)}".lower(),
     }
     return {**row, **pictures.get((r.run, r.job), {})}
+
+
+def _note(r: Record) -> str:
+    """The note, and what the model's own runtime says where it does not call the witness one."""
+    doubt = str(r.holds) if r.holds is not None and r.holds.runtime_agrees is False else ""
+    return "; ".join(part for part in (r.note, doubt and f"witness: {doubt}") if part)
 
 
 def _browser(results: Results, names: Sequence[str], pictures: Pictures) -> str:

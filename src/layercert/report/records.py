@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from layercert.arrays import Vector
+from layercert.attack.strict import Holds
 from layercert.batch.errors import RunError
 from layercert.batch.store import Store, open_store
+from layercert.result import NEARLY
 
 #: Two methods contradict each other when one's lower bound exceeds the other's upper bound by more than this.
 TOLERANCE = 1e-6
@@ -41,6 +44,8 @@ class Record:
     note: str
     certificate: str | None
     asked: tuple[float, ...] = ()  # the radii at which the run verifies
+    used: str = ""  # the method that answered
+    holds: Holds | None = None  # in which arithmetics the witness is one
 
     @property
     def solved(self) -> bool:
@@ -53,8 +58,8 @@ class Record:
 
     @property
     def proved(self) -> float:
-        """The distance up to which the input is robust: the distance itself when it is exact."""
-        return self.upper if self.status == "exact" else self.lower
+        """The distance up to which the input is robust: the distance itself when it is exact, but for rounding."""
+        return self.upper if self.status == "exact" and self.lower >= self.upper * (1.0 - NEARLY) else self.lower
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +203,8 @@ def _record(row: dict[str, Any], number: int, run_name: str, run: Run, out: Path
         note=row["note"],
         certificate=None if certificate is None else os.path.relpath(run.folder / certificate, out),
         asked=tuple(run.facts["identity"].get("eps", ())),
+        used=row["used"],
+        holds=None if row["holds"] is None else Holds(**json.loads(row["holds"])),
     )
 
 
