@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from layercert.arrays import Vector
-from layercert.errors import InputError, OptionError, unknown
+from layercert.errors import InputError, OptionError
 from layercert.io.datasets import Dataset
 from layercert.methods import AUTO, method_named
 from layercert.network import Network
@@ -240,7 +240,7 @@ def memory_bytes(text: str) -> int:
     try:
         size = float(number) * units.get(unit, 1)
     except ValueError:
-        raise unknown("memory size", text, ["500M", "2G"]) from None
+        raise OptionError(f"cannot read the memory size {text!r}; expected a number with a unit: 500M or 2G") from None
     if not 0 < size < math.inf:
         raise OptionError(f"a memory limit must be above 0, got {text}")
     return int(size)

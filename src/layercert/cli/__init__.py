@@ -9,7 +9,17 @@ import sys
 from collections.abc import Sequence
 
 from layercert import __version__
-from layercert.cli.options import add_batch, add_data, add_explore, add_question, add_report, add_search, add_threshold
+from layercert.cli.options import (
+    METHODS,
+    add_batch,
+    add_data,
+    add_explore,
+    add_question,
+    add_report,
+    add_search,
+    add_threshold,
+    examples,
+)
 from layercert.cli.reproduce import add_reproduce
 from layercert.errors import LayerCertError, OptionError
 
@@ -43,22 +53,44 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="layercert",
         description="Exact distance from an input to the nearest point of another class, for ReLU networks.",
+        epilog=examples(
+            "layercert demo",
+            "layercert measure model.onnx --input x.npy --norm l2 --domain 0 1",
+            "layercert batch model.onnx --data test.npz --out run --jobs 2",
+            "layercert report run",
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"layercert {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     measure = commands.add_parser(
-        "measure", help="exact distance to the nearest point of another class, or how far a property's box can grow"
+        "measure",
+        help="exact distance to the nearest point of another class, or how far a property's box can grow",
+        epilog=examples(
+            "layercert measure model.onnx --input x.npy --norm l2 --domain 0 1",
+            "layercert measure mnist17_l1_2x20 --input digits --index 0:3 --certificate proof-{}.npz",
+            "layercert measure credit.npz --input people.csv --norm l1 --weights age=5 --fixed income --target 1",
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _common(measure)
     measure.add_argument("--radius", type=float, help="look no farther than this; 'robust' if nothing is within it")
+    measure.add_argument("--eps", help=argparse.SUPPRESS)
     measure.set_defaults(run=_run_measure)
 
     verify = commands.add_parser(
-        "verify", help="is every point within a radius of the same class? does a VNN-LIB property hold?"
+        "verify",
+        help="is every point within a radius of the same class? does a VNN-LIB property hold?",
+        epilog=examples(
+            "layercert verify model.onnx --input x.npy --radius 0.03 --domain 0 1",
+            "layercert verify model.onnx property.vnnlib --time-limit 60",
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _common(verify)
     verify.add_argument("--radius", type=float, help="the radius to verify (with --input)")
+    verify.add_argument("--eps", help=argparse.SUPPRESS)
     verify.add_argument("--counterexample", metavar="FILE", help="with SPEC: write the counterexample here if sat")
     verify.set_defaults(run=_run_verify)
 
@@ -77,6 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--exact", action="store_true", help="in ball arithmetic (slow; needs the extra 'exact')")
     check.set_defaults(run=_run_check)
 
+    complete = commands.add_parser("completion", help="a script that completes commands and options in your shell")
+    complete.add_argument("shell", help='bash, zsh or fish: eval "$(layercert completion bash)"')
+    complete.set_defaults(run=lambda args: _run_completion(parser, args))
+
     warm = commands.add_parser("warmup", help="compile every kernel now, on all cores, so that nothing waits later")
     warm.add_argument("--jobs", type=int, help="processes (default: one per core)")
     warm.add_argument("--quiet", action="store_true", help="no progress line")
@@ -93,14 +129,18 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="a .onnx or .npz network, or the name of a shipped one: mnist17_l1_2x20, ..")
     parser.add_argument("spec", nargs="?", metavar="SPEC", help="a property in VNN-LIB 1.0 or 2.0 (instead of --input)")
     add_data(parser, "--input", required=False)
-    parser.add_argument("--norm", help="l1, l2, linf or a number p >= 1 (default linf)")
+    parser.add_argument("--norm", metavar="NORM", help="l1, l2, linf or a number p >= 1 (default linf)")
     parser.add_argument("--label", type=int, help="the true class (default: y of the file, else the network's own)")
     add_threshold(parser)
     add_question(parser)
     parser.add_argument(
         "--domain", nargs=2, type=float, metavar=("LOW", "HIGH"), help="allowed range of every input, e.g. 0 1"
     )
-    parser.add_argument("--method", help="search method (default auto: input-split for few inputs, else adaptive)")
+    parser.add_argument(
+        "--method",
+        metavar="METHOD",
+        help=f"search method (default auto: input-split for few inputs, else adaptive): {', '.join(METHODS)}",
+    )
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="for each input (default: none)")
     add_search(parser)
     parser.add_argument(
@@ -145,6 +185,8 @@ def _run_verify(args: argparse.Namespace) -> int:
 
 def _about_inputs(args: argparse.Namespace, command: str) -> argparse.Namespace:
     """The request with its defaults filled in, for a question about input points."""
+    if args.eps is not None:
+        raise OptionError(f"--eps belongs to batch; here it is --radius {args.eps}")
     if args.input is None:
         raise OptionError(f"{command} needs --input FILE with points, or a property file: {command} MODEL SPEC.vnnlib")
     args.norm = "linf" if args.norm is None else args.norm
@@ -173,6 +215,13 @@ def _run_reproduce(args: argparse.Namespace) -> int:
     from layercert.cli.reproduce import run
 
     return run(args)
+
+
+def _run_completion(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    from layercert.cli.completion import script
+
+    print(script(parser, args.shell), end="")
+    return OK
 
 
 def _run_warmup(args: argparse.Namespace) -> int:

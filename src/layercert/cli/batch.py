@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         kept, damaged = salvage(plan, folder)
         print(f"layercert: salvaged {kept} results; the damaged file is kept as {damaged}", file=sys.stderr)
     try:
-        with Bar(quiet=args.quiet, log=args.log) as bar:
+        with Bar(quiet=args.quiet, log=args.log, plan=plan) as bar:
             tally = run_batch(plan, folder, _executor(args), bar.watch, args.retry_failed)
     except KeyboardInterrupt:
         print(f"layercert: interrupted; the same command goes on where it stopped ({folder})", file=sys.stderr)
@@ -119,7 +119,8 @@ COLOURS = {"exact": "green", "robust": "cyan", "not_robust": "magenta", "undecid
 class Bar:
     """Progress on a terminal; nothing on a pipe, or one line per job with --log."""
 
-    def __init__(self, quiet: bool, log: bool) -> None:
+    def __init__(self, quiet: bool, log: bool, plan: Plan | None = None) -> None:
+        self._plan = plan
         console = Console(stderr=True)
         self._log = log
         self._started: float | None = None
@@ -165,9 +166,15 @@ class Bar:
                 outcome.note if outcome.status == FAILED else f"{outcome.lower:.6g} <= distance <= {outcome.upper:.6g}"
             )
             _log(
-                f"{tally.done}/{tally.total} input {job.input} model {job.model} {job.norm} {job.method}: "
+                f"{tally.done}/{tally.total} {self._named(job)} {job.norm} {job.method}: "
                 f"{outcome.status}, {bounds}, {outcome.seconds:.2f} s"
             )
+
+    def _named(self, job: Job) -> str:
+        """The input by its name or position in the data, the model by its name."""
+        if self._plan is None:
+            return f"input {job.input} model {job.model}"
+        return f"input {self._plan.data.names[job.input]} model {self._plan.models[job.model].name}"
 
 
 def _log(text: str) -> None:

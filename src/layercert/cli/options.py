@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TypeAlias
 
+#: The methods' names, once more: `layercert.methods` would load numba, and --help must not wait for it.
+METHODS = (
+    "adaptive", "input-split", "geocert", "geocert-lip", "layercert-basic", "layercert-basic-late", "layercert-ia",
+    "layercert-crown", "layercert-both", "layercert-recursive", "layercert-recursive-lp", "large", "mip",
+)  # fmt: skip
+
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def examples(*lines: str) -> str:
+    return "examples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +64,24 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 
 def add_batch(commands: Commands) -> argparse.ArgumentParser:
-    p = commands.add_parser("batch", help="many inputs x norms x methods x models, into a run that can be resumed")
+    p = commands.add_parser(
+        "batch",
+        help="many inputs x norms x methods x models, into a run that can be resumed",
+        epilog=examples(
+            "layercert batch a.onnx b.onnx --data test.npz --out run --norm l2 --norm linf --domain 0 1 --jobs 2",
+            "layercert batch a.onnx --data t10k-images-idx3-ubyte.gz --index 0:100 --out run --eps 2/255,8/255",
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     p.add_argument("model", nargs="+", help=".onnx or .npz networks, or names of shipped ones")
     add_data(p, "--data", required=True)
     p.add_argument("--out", required=True, metavar="RUN", help="folder of the run; the same command continues it")
     p.add_argument("--norm", action="append", help="l1, l2, linf or a number p >= 1; repeatable (default linf)")
-    p.add_argument("--method", action="append", help="search method; repeatable (default auto: the best one per job)")
+    p.add_argument(
+        "--method",
+        action="append",
+        help=f"search method; repeatable (default auto: the best one per job): {', '.join(METHODS)}",
+    )
     add_threshold(p)
     add_question(p)
     p.add_argument("--radius", type=float, help="look no farther than this")
