@@ -28,6 +28,7 @@ from layercert.questions import (
     Weights,
     check_discrete,
     check_fixed,
+    check_network,
     check_radius,
     check_targets,
     check_weights,
@@ -107,6 +108,7 @@ class Problem:
         targets: The classes that were asked for, None for any other class.
         names: The names of the inputs, () where they have none.
         discrete: Inputs that are whole numbers or alternatives, None where there are none.
+        shape: The shape in which the input was given, () where it was not.
     """
 
     network: Network
@@ -119,6 +121,7 @@ class Problem:
     targets: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()
     discrete: Discrete | None = None
+    shape: tuple[int, ...] = ()
 
     @cached_property
     def box(self) -> Box | None:
@@ -294,8 +297,8 @@ def robustness(
         InputError: x, the label or the domain does not fit the network.
         OptionError: An unknown norm or a radius out of range.
     """
-    network = network.classifier
-    point, names = network.point(x), names_of(network, x)
+    network = check_network(network).classifier
+    point, names, shape = network.point(x), names_of(network, x), tuple(np.shape(x))
     box = check_domain(network, point, domain)
     if fixed is not None:
         box = _held(point, box, check_fixed(network, fixed, names))
@@ -309,7 +312,7 @@ def robustness(
     else:
         clauses = tuple(over(j, range(network.classes), network.classes) for j in targets)
     discrete = check_discrete(point, integer, one_of, names)
-    return Problem(network, point, clauses, measured_by, check_radius(radius), box, y, targets, names, discrete)
+    return Problem(network, point, clauses, measured_by, check_radius(radius), box, y, targets, names, discrete, shape)
 
 
 def over(target: int, others: Iterable[int], classes: int) -> Clause:

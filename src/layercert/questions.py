@@ -9,13 +9,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from layercert.arrays import Indices, Mask, Vector
-from layercert.errors import InputError, OptionError
+from layercert.errors import InputError, ModelError, OptionError
 from layercert.network import Network
 from layercert.shapes import flattened
 
@@ -49,6 +50,32 @@ def check_radius(radius: float | None) -> float:
     if math.isnan(r) or r < 0:
         raise OptionError(f"the radius must be >= 0, got {r:g}; leave it out to measure without a limit")
     return r
+
+
+def check_network(network: Any) -> Network:
+    """The network itself; for a model of another package, which function reads it.
+
+    Args:
+        network: What was given as one.
+
+    Returns:
+        The network.
+
+    Raises:
+        ModelError: It is something else.
+    """
+    if isinstance(network, Network):
+        return network
+    home = type(network).__module__.partition(".")[0]
+    kinds = {kind.__module__.partition(".")[0] for kind in type(network).__mro__}
+    remedy = "read it first: lc.load(path), lc.from_torch(module), lc.from_sklearn(model), lc.Network.from_arrays(W, b)"
+    if home == "torch" or "torch" in kinds:
+        remedy = "read it first: lc.from_torch(module)"
+    elif "sklearn" in kinds:
+        remedy = "read it first: lc.from_sklearn(model)"
+    elif isinstance(network, (str, PathLike)):
+        remedy = "read it first: lc.load(path)"
+    raise ModelError(f"the network must be a layercert Network, got {type(network).__name__}; {remedy}")
 
 
 def check_targets(network: Network, target: Target) -> tuple[int, ...]:

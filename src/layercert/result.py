@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from layercert.arrays import Vector
 from layercert.attack.strict import Holds
 from layercert.certificate.claim import Certificate
 from layercert.certificate.whole import WholeCertificate
+from layercert.pictures import data_uri, difference, image_of, picture
 
 #: A gap that nobody asked for: the 1e-6 of an exact answer, and what the model's own runtime may ask of its witness
 #: (attack/strict.py, STRETCH).
@@ -118,6 +120,7 @@ class Result:
         x: The input, as a flat vector.
         names: The names of the inputs, () where they have none.
         weights: Those of the norm, None for a plain one.
+        shape: The shape in which the input was given, () where it was not.
     """
 
     status: Status | Verdict
@@ -140,6 +143,37 @@ class Result:
     x: Vector | None = None
     names: tuple[str, ...] = ()
     weights: Vector | None = None
+    shape: tuple[int, ...] = ()
+
+    @property
+    def witness_as_input(self) -> Vector | None:
+        """The witness in the shape in which the input was given; None without one."""
+        return None if self.witness is None else self.witness.reshape(self.shape or self.witness.shape)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, and the input beside the witness, as pictures or as a table."""
+        text = f"<p>{escape(str(self))}</p>"
+        if self.witness is None or self.x is None:
+            return text
+        if self.names:
+            rows = "".join(
+                f"<tr><td>{escape(c.name)}</td><td>{c.before:.6g}</td><td>{c.after:.6g}</td><td>{c.by:+.6g}</td></tr>"
+                for c in self.changes
+            )
+            head = "<tr><th>input</th><th>from</th><th>to</th><th>change</th></tr>"
+            return f"{text}<table>{head}{rows}</table>"
+        shape = image_of(self.shape, len(self.x))
+        if shape is None:
+            return text
+        low, high = float(min(self.x.min(), self.witness.min())), float(max(self.x.max(), self.witness.max()))
+        shown = {
+            "input": picture(self.x, shape, low, high),
+            "witness": picture(self.witness, shape, low, high),
+            "difference": difference(self.x, self.witness, shape),
+        }
+        style = "width:140px;image-rendering:pixelated"
+        images = (f'<img alt="{name}" title="{name}" style="{style}" src="{data_uri(p)}">' for name, p in shown.items())
+        return text + "<p>" + " ".join(images) + "</p>"
 
     @property
     def changes(self) -> Changes:

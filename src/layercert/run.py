@@ -331,6 +331,7 @@ def _result(session: Session, status: Status | Verdict, note: str, how: How) -> 
         holds=holds,
         x=problem.x,
         names=problem.names,
+        shape=problem.shape,
         weights=problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None,
     )
     return _certified(problem, result, how.time_limit) if how.certificate else result

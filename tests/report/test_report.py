@@ -22,10 +22,10 @@ from layercert.errors import OptionError
 from layercert.io import load
 from layercert.io.datasets import load_dataset
 from layercert.network import Network
+from layercert.pictures import difference, picture, png
 from layercert.report import write_report
 from layercert.report.analysis import accuracies, comparisons, confusions, curve, profiles, summarise
 from layercert.report.page import page
-from layercert.report.pictures import difference, picture, png
 from layercert.report.records import Record, Results
 from layercert.report.svg import Axis, nice_step
 from layercert.report.tables import accuracy_table, interval

@@ -24,7 +24,7 @@ from layercert.methods import AUTO
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import robustness
-from layercert.questions import Fixed, OneOf, Target, Weights, in_positions
+from layercert.questions import Fixed, OneOf, Target, Weights, check_network, in_positions
 from layercert.result import Result, Status
 from layercert.run import GAP, measure
 from layercert.shapes import flattened
@@ -155,6 +155,7 @@ def measure_all(
         InputError: An input, its label or its shape does not fit the network; nothing was started.
         OptionError: An option has a value that it cannot have.
     """
+    check_network(network)
     points, found = _collect(X)
     given = found if labels is None else list(np.asarray(_local(labels)).reshape(-1))
     if given is not None and len(given) != len(points):
@@ -180,7 +181,8 @@ def measure_all(
             raise InputError(f"input {i}: {error}") from None
         flat[i], classes[i] = problem.x, problem.label
     results = _here(network, flat, classes, options) if jobs == 1 else _elsewhere(network, flat, classes, options, jobs)
-    return Measurements(_shown(results, len(points), progress), len(points))
+    shaped = (replace(r, shape=tuple(np.shape(x))) for r, x in zip(results, points, strict=True))
+    return Measurements(_shown(shaped, len(points), progress), len(points))
 
 
 def _here(network: Network, X: Any, labels: list[int | None], options: Options) -> Iterator[Result]:

@@ -16,9 +16,9 @@ import numpy as np
 from layercert.arrays import Vector
 from layercert.batch.errors import RunError
 from layercert.errors import OptionError
+from layercert.pictures import data_uri, difference, picture
 from layercert.report import tables
 from layercert.report.page import Pictures, page
-from layercert.report.pictures import data_uri, difference, picture
 from layercert.report.records import Points, Record, Results, read_runs
 
 __all__ = ["write_report"]

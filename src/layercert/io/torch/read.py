@@ -40,6 +40,12 @@ def read_module(module: torch.nn.Module, input_shape: Sequence[int] | None = Non
             f"from_torch takes a torch.nn.Module, got {type(module).__name__}; "
             "for a state_dict build the module first, for a file use load(path)"
         )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(
+            f"{type(module).__name__} is a scripted or traced module, whose Python code is gone; pass the "
+            "torch.nn.Module that it was made from, or export it with torch.onnx.export and read that with load(path)"
+        )
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps, with the same weights
     with _evaluation(module):
         graph = _trace(module)
         x = Affine.input((1, *_input_shape(module, graph, input_shape)))

@@ -1,8 +1,9 @@
-"""Points as pictures: PNG written by hand (a few lines), so that a report needs no imaging package."""
+"""Points as pictures: PNG written by hand (a few lines), so that reports and notebooks need no imaging package."""
 
 from __future__ import annotations
 
 import base64
+import math
 import struct
 import zlib
 
@@ -12,6 +13,18 @@ from numpy.typing import NDArray
 from layercert.arrays import Vector
 
 Shape = tuple[int, ...]
+
+
+def image_of(stored: Shape, numbers: int) -> Shape | None:
+    """(H, W) or (channels, H, W) to show so many numbers, stored in some shape, as a picture; a guess for flat ones."""
+    axes = tuple(n for n in stored if n > 1)
+    if len(axes) in (2, 3) and math.prod(axes) == numbers:
+        return axes if len(axes) == 2 or axes[0] == 3 else None
+    for channels in (1, 3):
+        side = math.isqrt(numbers // channels)
+        if side >= 4 and channels * side * side == numbers:
+            return (side, side) if channels == 1 else (3, side, side)
+    return None
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
