@@ -45,7 +45,7 @@ class Active(NamedTuple):
     lam: Vector
     L: Matrix
     y: Vector
-    settled: Mask  # rows in K, and rows that may no longer enter
+    barred: Mask  # rows in K, and rows that may no longer enter
 
 
 class Direction(NamedTuple):
@@ -73,8 +73,8 @@ def know(rows: Rows, i: int) -> None:
 @inner
 def drop(active: Active, k: int, position: int) -> int:
     """Take one row out of K; rotations restore the triangle of L."""
-    K, lam, L, _, settled = active
-    settled[K[position]] = False
+    K, lam, L, _, barred = active
+    barred[K[position]] = False
     for i in range(position, k - 1):
         K[i], lam[i] = K[i + 1], lam[i + 1]
         for j in range(i + 2):
@@ -150,27 +150,27 @@ def proves_cutoff(rows: Rows, active: Active, k: int, U: float) -> bool:
 def most_violated(rows: Rows, active: Active, k: int, e: int, D: float) -> int:
     """The row to enter next, the equality before all others; -1 at the optimum."""
     slack, growth = rows.slack, rows.growth
-    lam, y, settled = active.lam, active.y, active.settled
+    lam, y, barred = active.lam, active.y, active.barred
     length, rounding = np.sqrt(2.0 * D), 0.0
     for j in range(k):
         rounding += 4e-16 * abs(lam[j])
-    if e >= 0 and not settled[e] and abs(y[e]) > SHARE * (slack[e] + growth[e] * length) + rounding:
+    if e >= 0 and not barred[e] and abs(y[e]) > SHARE * (slack[e] + growth[e] * length) + rounding:
         return e
     best, worst = rounding, -1
     for i in range(len(y)):
-        if y[i] > best and not settled[i] and y[i] > SHARE * (slack[i] + growth[i] * length) + rounding:
+        if y[i] > best and not barred[i] and y[i] > SHARE * (slack[i] + growth[i] * length) + rounding:
             best, worst = y[i], i
     return worst
 
 
 @inner
-def settle(active: Active, k: int) -> None:
-    """Only the rows in K are settled."""
-    K, settled = active.K, active.settled
-    for i in range(len(settled)):
-        settled[i] = False
+def bar_active(active: Active, k: int) -> None:
+    """No row is barred but those in K."""
+    K, barred = active.K, active.barred
+    for i in range(len(barred)):
+        barred[i] = False
     for j in range(k):
-        settled[K[j]] = True
+        barred[K[j]] = True
 
 
 @inner
@@ -188,11 +188,11 @@ def first_to_leave(active: Active, k: int, e: int, sign: float, d: Vector) -> tu
 @inner
 def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: Direction) -> tuple[int, int, float]:
     """Goldfarb-Idnani from the present state to the optimum with row e an equality; status, k, D."""
-    K, lam, L, y, settled = active
+    K, lam, L, y, barred = active
     d, dy = to.d, to.dy
     half = 0.5 * U * U
     steps = 50 * len(y) + 100
-    settle(active, k)
+    bar_active(active, k)
     ignored = False  # a row that contradicts K by rounding only; another K may decide otherwise
     while steps > 0:
         if half <= D and proves_cutoff(rows, active, k, U):
@@ -214,7 +214,7 @@ def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: D
                     gain += sign * d[j] * rows.r[K[j]] - abs(d[j]) * rows.slack[K[j]]
                     drift += abs(d[j]) * rows.growth[K[j]]
                 if gain <= 0.0 or (np.isfinite(U) and gain < U * drift):  # by no more than rounding
-                    settled[i] = ignored = True
+                    barred[i] = ignored = True
                     break
                 for j in range(k):
                     lam[j] = -sign * d[j]
@@ -228,10 +228,10 @@ def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: D
             axpy(-t * sign, dy, y)
             if full <= step:
                 L[k, k] = np.sqrt(square)
-                K[k], lam[k], settled[i], y[i] = i, sign * own, True, 0.0
+                K[k], lam[k], barred[i], y[i] = i, sign * own, True, 0.0
                 k += 1
                 if ignored:
-                    settle(active, k)
+                    bar_active(active, k)
                     ignored = False
                 break
             lam[leaving] = 0.0
@@ -309,15 +309,15 @@ def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix,
     region, k_home, D_home = to_optimum(rows, home, ZERO, 0.0, NO_ROW, U, to)
     for f in range(len(faces)):
         e = faces[f]
-        K, lam, L, y, settled = active
+        K, lam, L, y, barred = active
         if region == FAILED and e >= 0:
             k, D = 0, 0.0
             for i in range(m):
-                y[i], settled[i] = -r[i], False
+                y[i], barred[i] = -r[i], False
         else:
             k, D = k_home, D_home
             for i in range(m):
-                y[i], settled[i] = home.y[i], home.settled[i]
+                y[i], barred[i] = home.y[i], home.barred[i]
             for j in range(k):
                 K[j], lam[j] = home.K[j], home.lam[j]
                 for i in range(j + 1):

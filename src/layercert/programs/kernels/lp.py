@@ -228,7 +228,7 @@ def refresh(lp: Lp, basis: Basis, k: int, tau: float, work: Work) -> bool:
 
 
 @inner
-def settle(basis: Basis, k: int, work: Work) -> bool:
+def rescale(basis: Basis, k: int, work: Work) -> bool:
     """p = inf: bring the column of tau up to date in X, and scale lam so that -lam.left = 1 again."""
     K, _, _, X, lam, g, _, _, _, left, pinned, _, _ = basis
     gain, same = 0.0, True

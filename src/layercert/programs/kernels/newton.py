@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
@@ -24,6 +26,18 @@ from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
 NEWCOMERS = 2
 #: Newton steps.
 STEPS = 120
+#: Part of the gain that the gradient promises which a step must bring (Armijo's rule).
+SHARE = 0.2
+#: Halvings of a step, while there is another direction to try and when there is none.
+FEW, MANY = 6, 16
+
+
+class Step(NamedTuple):
+    """Where a line search begins: how many rows are free, the row that is an equality (-1: none), the first length."""
+
+    k: int
+    e: int
+    t: float
 
 
 @inner
@@ -96,27 +110,17 @@ def newton(H: Matrix, L: Matrix, y: Vector, free: Indices, k: int, extra: float,
 
 
 @inner
-def line_search(
-    ask: Smooth,
-    dual: Dual,
-    trial: Dual,
-    y: Vector,
-    free: Indices,
-    d: Vector,
-    k: int,
-    t: float,
-    e: int,
-    F: float,
-    attempts: int,
-) -> float:
+def line_search(ask: Smooth, dual: Dual, trial: Dual, first: Step, F: float, attempts: int, work: Work) -> float:
     """Halve the step until F gains its share of what the gradient promises; -inf when no attempt does."""
+    y, free, d = work.y, work.free, work.d
+    k, e, t = first
     cap = step_to_zero(dual.lam, free, d, k, e)
     for attempt in range(attempts):
         better = try_step(ask, dual, trial, free, d, k, t, e)
         promise = 0.0
         for a in range(k):
             promise += y[free[a]] * (trial.lam[free[a]] - dual.lam[free[a]])
-        if promise > 0.0 and better >= F + 0.2 * promise and better > F:
+        if promise > 0.0 and better >= F + SHARE * promise and better > F:
             return better
         # among dependent rows a direction may be endless: go no farther than the first multiplier at zero
         t = cap if attempt == 3 and cap < t else 0.5 * t
@@ -152,7 +156,7 @@ def climb(ask: Smooth, dual: Dual, trial: Dual, e: int, U: float, work: Work) ->
                 continue
             if promise <= 1e-15 * F:
                 return OPTIMAL, F
-            better = line_search(ask, dual, trial, y, free, d, k, 1.0, e, F, 6)
+            better = line_search(ask, dual, trial, Step(k, e, 1.0), F, FEW, work)
             if better > -np.inf:
                 break
             # Nearly dependent rows: cutting negative multipliers off turns the direction around. Leave the rows out
@@ -164,7 +168,7 @@ def climb(ask: Smooth, dual: Dual, trial: Dual, e: int, U: float, work: Work) ->
                 out = held_at_zero(lam, free, d, k, e)
             if promise > 0.0:
                 t = min(1.0, step_to_zero(lam, free, d, k, e))
-                better = line_search(ask, dual, trial, y, free, d, k, t, e, F, 16)
+                better = line_search(ask, dual, trial, Step(k, e, t), F, MANY, work)
         if better == -np.inf:
             return OPTIMAL, F
         F = better

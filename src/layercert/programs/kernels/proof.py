@@ -45,10 +45,9 @@ class Rows(NamedTuple):
 def rows_of(
     A: Matrix, r: Vector, slack: Vector, growth: Vector, size: Vector, down: Vector, up: Vector, p: float
 ) -> Rows:
-    """From what `Programs.arrays` gives.
-
-    Entry points take these flat, and so repeat the list: a named tuple of nine arrays takes 2.6 microseconds a call to
-    reach compiled code, as long as some programs take, flat ones a third (PERFORMANCE.md).
+    """From what `Programs.arrays` gives. Entry points (here and `answer` in gram, simplex, smooth) take these flat:
+    a named tuple of nine arrays takes 2.6 microseconds per call to reach compiled code, as long as some programs take,
+    flat ones a third (PERFORMANCE.md).
     """
     boxed, n = len(up) > 0, A.shape[1]
     if not boxed:

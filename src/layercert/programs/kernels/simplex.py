@@ -11,6 +11,8 @@ X is kept. A dual step may pass many kinks before its slope is used up, each tur
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
@@ -30,7 +32,7 @@ from layercert.programs.kernels.lp import (
     new_basis,
     proves_cutoff,
     refresh,
-    settle,
+    rescale,
     turn,
 )
 from layercert.programs.kernels.ray import (
@@ -52,6 +54,25 @@ OUTSIDE = 1e-13
 REFRESH = 40
 #: Steps without progress after which the choice of the next row is shaken, to leave a cycle of degenerate vertices.
 PATIENCE = 30
+#: A pivot smaller than this, with unit rows, leaves a singular basis.
+SINGULAR = 1e-14
+
+
+class Exchange(NamedTuple):
+    """A step of the method: what enters the basis, what leaves it, and how far the dual goes.
+
+    In comes the violated row, or out goes the column at a `position` of B: the other one is -1. In comes the column of
+    the kink `coming`, or out goes the row K[out]: the other one is -1. `sign` is the side of the violation, t the
+    length of the dual step, and tau the inverse of the present length (p = inf).
+    """
+
+    row: int
+    position: int
+    sign: float
+    out: int
+    coming: int
+    t: float
+    tau: float
 
 
 @inner
@@ -93,22 +114,9 @@ def price(
 
 
 @inner
-def pivot(
-    lp: Lp,
-    basis: Basis,
-    k: int,
-    row: int,
-    position: int,
-    sign: float,
-    out: int,
-    coming: int,
-    t: float,
-    tau: float,
-    work: Work,
-) -> int:
-    """Walk t along the ray, turn what was passed, then exchange: in comes the row or out goes the column at `position`,
-    in comes the column of kink `coming` or out goes the row K[out]. Returns the new k, -1 when the basis is singular.
-    """
+def pivot(lp: Lp, basis: Basis, k: int, exchange: Exchange, work: Work) -> int:
+    """Walk t along the ray, turn what was passed, then exchange. Returns the new k, -1 when the basis is singular."""
+    row, position, sign, out, coming, t, tau = exchange
     AT, up, down = lp.AT, lp.up, lp.down
     K, B, kink, X, lam, g, side, held, moving, left, _, basic, tight = basis
     dg, when, order, u, p = work.dg, work.when, work.order, work.u, work.z
@@ -151,7 +159,7 @@ def pivot(
         tight[row] = True
     if row >= 0 and column >= 0:
         corner = AT[column, row] - dot(work.q, u, k)
-        if not abs(corner) > 1e-14:
+        if not abs(corner) > SINGULAR:
             return -1
         border(X, k, p, work.q, corner)
         K[k], B[k], kink[k] = row, column, at
@@ -178,7 +186,7 @@ def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: Wo
     """
     since, best, stalled = 0, -1.0, 0
     for step in range(20 * len(lp.r) + 500):
-        if lp.homogeneous and not settle(basis, k, work):
+        if lp.homogeneous and not rescale(basis, k, work):
             return FAILED, k
         tau = basic_values(lp, basis, k, work)
         if lp.homogeneous and tau > 0.0 and bind(lp, basis, tau):
@@ -215,7 +223,7 @@ def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: Wo
                 basis.lam[row] = sign
             return FAR, k
         else:
-            k = pivot(lp, basis, k, row, position, sign, out, coming, t, tau, work)
+            k = pivot(lp, basis, k, Exchange(row, position, sign, out, coming, t, tau), work)
             if k < 0:
                 return FAILED, 0
             since, fresh = since + 1, False

@@ -5,7 +5,7 @@
 The inner minimum w(g) = -sign(g) |g|^(q-1), cut off at the box, is one formula, so a box costs nothing (dual.py). The
 gradient A w - r is the violation of the rows. Newton works on the rows that have a multiplier and the worst of the
 violated ones (newton.py), and every iterate proves a distance: dist^p/p >= F. Where p > 2, w is a root of g, which a
-tiny g leaves undetermined in floating point: so at the end Newton works on the point itself (settle.py), which costs it
+tiny g leaves undetermined in floating point: so at the end Newton works on the point itself (polish.py), which costs it
 little.
 """
 
@@ -18,8 +18,8 @@ from layercert.compiled.dense import copy
 from layercert.compiled.jit import njit
 from layercert.programs.kernels.dual import SHARE, Dual, Smooth, Work, power
 from layercert.programs.kernels.newton import climb
+from layercert.programs.kernels.polish import polish
 from layercert.programs.kernels.scaled import FAILED, FAR, NO_ROW, OPTIMAL
-from layercert.programs.kernels.settle import settle
 from layercert.programs.kernels.units import in_own_units, in_units, rooms, unit_rows
 
 
@@ -69,7 +69,7 @@ def solve_family(ask: Smooth, faces: Indices, U: float) -> tuple[Indices, Matrix
             dual.lam[e] = -np.sign(r[e]) * abs(r[e]) ** (p - 1.0)
         status, F = climb(ask, dual, trial, e, U, work)
         if status == OPTIMAL:
-            settle(ask, dual, e, F, work)
+            polish(ask, dual, e, F, work)
             copy(dual.w, points[f])
         copy(dual.lam, multipliers[f])
         statuses[f] = status

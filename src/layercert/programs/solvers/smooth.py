@@ -58,7 +58,7 @@ class Smooth:
         cutoff = programs.cutoff * (1 + 1e-9)
         try:
             t, state = _nearest(dual, t, cutoff) if programs.tilt is None else _tilted(dual, t, _FAR * cutoff)
-            answers.steps[i] = t * dual(t).settle(state)
+            answers.steps[i] = t * dual(t).onto_rows(state)
             answers.multipliers[i] = scaled.weight * state.lam
         except _BeyondError as found:
             answers.multipliers[i] = beyond(programs, scaled.weight * found.lam)
@@ -178,7 +178,7 @@ class _Dual:
                     return trial
         return None
 
-    def settle(self, state: _State) -> Vector:
+    def onto_rows(self, state: _State) -> Vector:
         """The point, put onto the active rows where that costs least.
 
         For p > 2 a tiny g leaves w undetermined in double precision, so multipliers alone do not give a point. Least

@@ -7,17 +7,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.attack.kernel import preactivations, row_value
 from layercert.compiled.jit import njit_sums
 from layercert.search.input_split.exclude import linear_rows, shave, weigh
 from layercert.search.input_split.forms import spread
-from layercert.search.input_split.model import Model, scratch
+from layercert.search.input_split.model import Model, Scratch, Sides, scratch
+
+#: Over 1 by more than the rounding of a difference.
+UP = 1.0 + 4e-16
 
 
 @dataclass(eq=False)
@@ -26,7 +28,7 @@ class Boxes:
 
     lo: Matrix
     hi: Matrix
-    side: NDArray[np.int8]
+    side: Sides
     clause: Indices
     key: Vector  # proved distance from x
 
@@ -37,8 +39,16 @@ class Boxes:
         return Boxes(self.lo[which], self.hi[which], self.side[which], self.clause[which], self.key[which])
 
 
-@dataclass(eq=False)
-class Findings:
+class Part(NamedTuple):
+    """Boxes as the kernel takes them, which shaves them and fills in their sides."""
+
+    lo: Matrix
+    hi: Matrix
+    side: Sides
+    clause: Indices
+
+
+class Findings(NamedTuple):
     """What the kernel says of each box; it has shaved the box itself."""
 
     margin: Vector  # > 0: the box holds no unsafe point, proved
@@ -69,12 +79,9 @@ class Workers:
         ends = np.linspace(0, m, len(self.memory) + 1).astype(int)
         jobs: list[Callable[[], None]] = []
         for memory, start, stop in zip(self.memory, ends[:-1], ends[1:], strict=True):
-            part = slice(start, stop)
-            args = (
-                self.model, memory, boxes.lo[part], boxes.hi[part], boxes.side[part], boxes.clause[part],
-                found.margin[part], found.axis[part], found.unstable[part], found.point[part], found.value[part],
-            )  # fmt: skip
-            jobs.append(partial(examine, *args))
+            some = slice(start, stop)
+            part = Part(boxes.lo[some], boxes.hi[some], boxes.side[some], boxes.clause[some])
+            jobs.append(partial(examine, self.model, memory, part, Findings._make(a[some] for a in found)))
         if self._pool is None or m < 8 * len(jobs):
             for job in jobs:
                 job()
@@ -91,8 +98,10 @@ def default_threads() -> int:
 
 
 @njit_sums
-def examine(model, s, lo, hi, side, clause, margin, axis, unstable, point, value):  # type: ignore[no-untyped-def]
+def examine(model: Model, s: Scratch, boxes: Part, found: Findings) -> None:
     """One box after the other."""
+    lo, hi, side, clause = boxes
+    margin, axis, unstable, point, value = found
     n = lo.shape[1]
     mid, rad = s.mid, s.rad
     for t in range(len(lo)):
@@ -100,7 +109,7 @@ def examine(model, s, lo, hi, side, clause, margin, axis, unstable, point, value
         for j in range(n):
             mid[j] = lo[t, j] + 0.5 * (hi[t, j] - lo[t, j])
             # mid is rounded: the radius reaches both ends
-            rad[j] = max(hi[t, j] - mid[j], mid[j] - lo[t, j]) * (1.0 + 4e-16)
+            rad[j] = max(hi[t, j] - mid[j], mid[j] - lo[t, j]) * UP
             point[t, j] = mid[j]
         unstable[t] = spread(model, s, mid, rad, side[t])
         if unstable[t] < 0:
@@ -117,11 +126,13 @@ def examine(model, s, lo, hi, side, clause, margin, axis, unstable, point, value
             margin[t] = 1.0
             continue
         _try_points(model, s, first, last, lo[t], hi[t], point[t], value[t : t + 1])
-        axis[t] = _cut(model, s, last - first, side[t], lo[t], hi[t])
+        axis[t] = _cut(s, last - first, side[t], lo[t], hi[t])
 
 
 @njit_sums
-def _try_points(model, s, first, last, lo, hi, point, value):  # type: ignore[no-untyped-def]
+def _try_points(
+    model: Model, s: Scratch, first: int, last: int, lo: Vector, hi: Vector, point: Vector, value: Vector
+) -> None:
     """The centre of what is left of the box, or the corner where the weighted rows are least: the better one."""
     n = len(lo)
     for turn in range(2):
@@ -140,7 +151,7 @@ def _try_points(model, s, first, last, lo, hi, point, value):  # type: ignore[no
 
 
 @njit_sums
-def _cut(model, s, rows, side, lo, hi):  # type: ignore[no-untyped-def]
+def _cut(s: Scratch, rows: int, side: Sides, lo: Vector, hi: Vector) -> int:
     """The input that is to blame most for what the unstable neurons cost the bound.
 
     An unstable neuron costs |A| iu, which shrinks with its width, and input j makes up pull/width of that. Where no

@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from layercert.arrays import Vector
 from layercert.compiled.jit import njit_sums
 from layercert.search.input_split.forms import combine
+from layercert.search.input_split.model import Model, Scratch, Sides
 
 #: Steps in the search for weights.
 STEPS = 100
+#: Errors are sums of thousands of terms: their own rounding is far below this.
+UP = 1.01
+#: A step aims at a value this much above zero (of the largest row), and goes this much farther than the linear model
+#: says: a step that is too short never gets there.
+ABOVE, LONGER = 1e-3, 1.5
+#: A slab thinner than a thousandth of the box is not worth its rounding. ROUNDED and SUM are some units in the last
+#: place: of a quotient, and of a sum of three terms.
+WORTHWHILE, ROUNDED, SUM = 0.999, 1e-14, 1e-15
 
 
 @njit_sums
-def linear_rows(model, s, side, first, last):  # type: ignore[no-untyped-def]
+def linear_rows(model: Model, s: Scratch, side: Sides, first: int, last: int) -> None:
     """G and s of the rows first..last-1 by CROWN's lines: a lower line is 0 or z, by |lo| < hi."""
     noff, L = model.noff, len(model.noff) - 1
     n, top = model.W0.shape[1], noff[L - 1]
@@ -51,11 +61,11 @@ def linear_rows(model, s, side, first, last):  # type: ignore[no-untyped-def]
         for q in range(s.number[0]):
             for j in range(n):
                 s.G[r, j] += X[q] * model.W0[s.live[0, q], j]
-        s.s[r] = total - 1.01 * error
+        s.s[r] = total - UP * error
 
 
 @njit_sums
-def proved(s, rows, mu, rad, noise):  # type: ignore[no-untyped-def]
+def proved(s: Scratch, rows: int, mu: Vector, rad: Vector, noise: float) -> float:
     """The least value of the weighted rows on the box, rounded down; fills g and bulk."""
     total, size = mix(s, rows, mu)
     for j in range(len(rad)):
@@ -65,7 +75,7 @@ def proved(s, rows, mu, rad, noise):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def mix(s, rows, mu):  # type: ignore[no-untyped-def]
+def mix(s: Scratch, rows: int, mu: Vector) -> tuple[float, float]:
     """g = mu.G, bulk = mu.|G|; returns mu.s and mu.|s|."""
     total, size = 0.0, 0.0
     s.g[:] = 0.0
@@ -81,7 +91,7 @@ def mix(s, rows, mu):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def weigh(s, rows, rad, noise):  # type: ignore[no-untyped-def]
+def weigh(s: Scratch, rows: int, rad: Vector, noise: float) -> float:
     """Weights mu whose combination is as large as can be on the box; its proved least value.
 
     The best single row first. Then the least value is concave in mu with supergradient rise (the rows at the point
@@ -121,7 +131,7 @@ def weigh(s, rows, rad, noise):  # type: ignore[no-untyped-def]
                 length += rise * rise
         if not length > 0.0:
             break
-        pace = (1e-3 * scale - 1.5 * value) / length
+        pace = (ABOVE * scale - LONGER * value) / length
         total = 0.0
         for r in range(rows):
             s.mu[r] = max(s.mu[r] + pace * s.rise[r], 0.0)
@@ -134,7 +144,7 @@ def weigh(s, rows, rad, noise):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def shave(s, rows, mid, lo, hi, noise):  # type: ignore[no-untyped-def]
+def shave(s: Scratch, rows: int, mid: Vector, lo: Vector, hi: Vector, noise: float) -> bool:
     """Cut off what each row, and the best combination of them, excludes; False when nothing of the box is left."""
     n = len(mid)
     for turn in range(rows + 1 if rows > 1 else 1):
@@ -155,9 +165,9 @@ def shave(s, rows, mid, lo, hi, noise):  # type: ignore[no-untyped-def]
             if s.g[j] == 0.0:
                 continue
             # g.w + s <= 0 holds only this near to the corner; cutting the far side leaves the corner where it is
-            room = -total / abs(s.g[j]) * (1.0 + 1e-14)
-            if room < 0.999 * (hi[j] - lo[j]):
-                margin = 1e-15 * (abs(lo[j]) + abs(hi[j]) + room)
+            room = -total / abs(s.g[j]) * (1.0 + ROUNDED)
+            if room < WORTHWHILE * (hi[j] - lo[j]):
+                margin = SUM * (abs(lo[j]) + abs(hi[j]) + room)
                 if s.g[j] > 0.0:
                     hi[j] = min(hi[j], lo[j] + room + margin)
                 else:

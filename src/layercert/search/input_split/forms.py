@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.arrays import TINY
+from layercert.arrays import TINY, Matrix, Vector
 from layercert.bounds.relu import upper_line
 from layercert.compiled.jit import known_to_kernels, njit_sums
-from layercert.search.input_split.model import HUGE
+from layercert.search.input_split.model import HUGE, Model, Scratch, Sides
 
 known_to_kernels(upper_line)
 
+#: Errors are sums of thousands of terms: their own rounding is far below this.
+UP = 1.01
+
 
 @njit_sums
-def spread(model, s, mid, rad, side):  # type: ignore[no-untyped-def]
+def spread(model: Model, s: Scratch, mid: Vector, rad: Vector, side: Sides) -> int:
     """Bounds of all neurons on the box; the number of unstable ones, or -1 when numbers are too large.
 
     side is +1 or -1 where a neuron is known to be on or off (from a larger box), and is filled in.
@@ -39,7 +42,7 @@ def spread(model, s, mid, rad, side):  # type: ignore[no-untyped-def]
                     reach += abs(row[j])
             if not size < HUGE:
                 return -1
-            slip = 1.01 * slip + 4.0 * model.step * size + TINY
+            slip = UP * slip + 4.0 * model.step * size + TINY
             lo = max(value - reach - slip, low - 2.0 * model.step * size)
             hi = min(value + reach + slip, high + 2.0 * model.step * size)
             at = base + i
@@ -66,7 +69,7 @@ def spread(model, s, mid, rad, side):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def _first(model, i, mid, rad, row):  # type: ignore[no-untyped-def]
+def _first(model: Model, i: int, mid: Vector, rad: Vector, row: Vector) -> tuple[float, float, float, float]:
     """The form of a first-layer neuron: its symbols are the inputs."""
     value, reach, size = model.b[i], 0.0, abs(model.b[i])
     for j in range(len(mid)):
@@ -79,7 +82,7 @@ def _first(model, i, mid, rad, row):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def _centre(model, s, k, i, live):  # type: ignore[no-untyped-def]
+def _centre(model: Model, s: Scratch, k: int, i: int, live: int) -> tuple[float, float, float, float, float]:
     """Centre and error terms of a row, and its bounds by interval arithmetic; gathers its weights."""
     base, below = model.noff[k], model.noff[k - 1]
     start = model.woff[k] + i * (base - below)
@@ -100,7 +103,7 @@ def _centre(model, s, k, i, live):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def combine(weights, count, rows, width, out):  # type: ignore[no-untyped-def]
+def combine(weights: Vector, count: int, rows: Matrix, width: int, out: Vector) -> None:
     """out = weights . rows, four rows at a time."""
     for j in range(width):
         out[j] = 0.0
@@ -120,7 +123,7 @@ def combine(weights, count, rows, width, out):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def _activate(model, s, k, symbols, fresh, side, n):  # type: ignore[no-untyped-def]
+def _activate(model: Model, s: Scratch, k: int, symbols: int, fresh: int, side: Sides, n: int) -> None:
     """Forms of the live neurons' outputs; every unstable one brings a symbol of its own."""
     base, new = model.noff[k], symbols
     for q in range(s.number[k]):

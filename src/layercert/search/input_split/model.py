@@ -18,7 +18,7 @@ Numbers beyond HUGE prove nothing: the box stays open.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from layercert.attack.kernel import Packed
 from layercert.errors import OptionError
 from layercert.network import Network
 from layercert.problem import Problem
+
+#: What is known of every neuron: +1 on, -1 off, 0 either.
+Sides: TypeAlias = NDArray[np.int8]
 
 #: Bytes a thread may use for affine forms.
 MOST_MEMORY = 1 << 30

@@ -13,7 +13,7 @@ GAP = 1e-11
 
 
 @inner
-def settle(ask: Smooth, dual: Dual, e: int, F: float, work: Work) -> None:
+def polish(ask: Smooth, dual: Dual, e: int, F: float, work: Work) -> None:
     """Newton on the point itself: least |w|^p/p on the rows with a multiplier and those it violates, inside the box."""
     A, r, p, lam, w, g = ask.A, ask.r, ask.p, dual.lam, dual.w, dual.g
     y, free, d, slope, H, L, rest = work.y, work.free, work.d, work.slope, work.H, work.L, work.rest
