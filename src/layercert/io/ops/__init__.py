@@ -24,7 +24,7 @@ from layercert.io.ops.arithmetic import (
     total,
     variadic,
 )
-from layercert.io.ops.moves import MOVES, concat, pad, split
+from layercert.io.ops.moves import MOVES, concat, pad, split, where
 from layercert.io.ops.node import Handler, Node, Value
 from layercert.io.ops.piecewise import (
     absolute,
@@ -37,6 +37,7 @@ from layercert.io.ops.piecewise import (
     prelu,
     relu,
 )
+from layercert.io.ops.resize import conv_transpose, resize
 from layercert.io.ops.windows import average_pool, conv, global_pool, max_pool
 
 __all__ = ["FLOATS", "INTEGERS", "ML_OPS", "OPS", "Handler", "Node", "Value"]
@@ -137,7 +138,9 @@ OPS: dict[str, Handler] = {
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "Conv": conv,
+    "ConvTranspose": conv_transpose,
     "Div": div,
+    "Equal": of_constants(np.equal),
     "Gemm": gemm,
     "GlobalAveragePool": global_pool(largest=False),
     "GlobalMaxPool": global_pool(largest=True),
@@ -160,6 +163,7 @@ OPS: dict[str, Handler] = {
     "ReduceMin": extreme(largest=False),
     "ReduceSum": total(average=False),
     "Relu": relu,
+    "Resize": resize,
     "Shape": _shape,
     "Sigmoid": _sigmoid,
     "Softmax": _softmax,
@@ -167,5 +171,7 @@ OPS: dict[str, Handler] = {
     "Sqrt": of_constants(np.sqrt),
     "Sub": lambda node: add(node, node.value(0), negate(node.value(1))),
     "Sum": variadic(add),
+    "Upsample": resize,
+    "Where": where,
     **MOVES,
 }

@@ -138,6 +138,19 @@ def pad(node: Node) -> Value:
     return longer.gather(np.pad(array, grown, constant_values=x.size))
 
 
+def where(node: Node) -> Value:
+    """One of two values in each place, by a condition that does not depend on the input."""
+    condition = node.constant(0, "condition").astype(bool)
+    a, b = node.value(1), node.value(2)
+    some = next((v for v in (a, b) if isinstance(v, Affine)), None)
+    if some is None:
+        return np.where(condition, np.asarray(a), np.asarray(b))
+    first, second = (v if isinstance(v, Affine) else some.constant(v) for v in (a, b))
+    both = concatenate([first.gather(first.ids.reshape(-1)), second.gather(second.ids.reshape(-1))], 0)
+    sized(np.broadcast_shapes(condition.shape, first.shape, second.shape))
+    return both.gather(np.where(condition, first.ids, first.size + second.ids))
+
+
 MOVES: dict[str, Handler] = {
     "DepthToSpace": _move(_depth_to_space),
     "Dropout": _move(_dropout),

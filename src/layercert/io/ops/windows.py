@@ -79,7 +79,7 @@ def _pads(node: Node, space: Shape, strides: Any, reach: list[int]) -> list[tupl
     return result
 
 
-def _image(node: Node, x: Value) -> tuple[Affine, int, Shape]:
+def image(node: Node, x: Value) -> tuple[Affine, int, Shape]:
     if not isinstance(x, Affine):
         raise node.refuse("is taken of a constant; only values computed from the network's input are supported")
     if len(x.shape) < 3 or x.shape[0] != 1:
@@ -88,7 +88,7 @@ def _image(node: Node, x: Value) -> tuple[Affine, int, Shape]:
 
 
 def conv(node: Node) -> Value:
-    x, channels, space = _image(node, node.value(0))
+    x, channels, space = image(node, node.value(0))
     W = node.constant(1, "weights")
     groups = node.attributes.get("group", 1)
     if W.ndim != len(x.shape) or W.shape[1] * groups != channels or W.shape[0] % groups:
@@ -101,13 +101,13 @@ def conv(node: Node) -> Value:
             f"supported are {MOST_ENTRIES:.2g}, which take {MOST_ENTRIES * 12 / 2**30:.0f} GiB; use a smaller image"
         )
     w = windows(node, space, W.shape[2:])
-    y = x.mapped(_convolution(W, w, groups, math.prod(space)), (1, W.shape[0], *w.shape))
+    y = x.mapped(convolution(W, w, groups, math.prod(space)), (1, W.shape[0], *w.shape))
     if not node.has(2):
         return y
     return y.plus(node.constant(2, "bias").reshape(-1, *(1 for _ in space)))
 
 
-def _convolution(W: Constant, w: Windows, groups: int, places: int) -> Sparse:
+def convolution(W: Constant, w: Windows, groups: int, places: int) -> Sparse:
     """The convolution as a sparse matrix: row (m, i) holds W[m] at the entries under window i."""
     out, depth = W.shape[0] // groups, W.shape[1]
     windows_, kernel = w.inside.shape
@@ -127,7 +127,7 @@ def _convolution(W: Constant, w: Windows, groups: int, places: int) -> Sparse:
 
 def average_pool(node: Node) -> Value:
     """The mean of each window: of the entries inside the image, or with count_include_pad of the padding too."""
-    x, channels, space = _image(node, node.value(0))
+    x, channels, space = image(node, node.value(0))
     w = windows(node, space, tuple(node.attributes["kernel_shape"]))
     counted = w.padded if node.attributes.get("count_include_pad", 0) else w.inside
     size = counted.sum(axis=1)
@@ -146,7 +146,7 @@ def _for_each(one: Sparse, channels: int) -> Sparse:
 
 
 def max_pool(node: Node) -> Value:
-    x, channels, space = _image(node, node.value(0))
+    x, channels, space = image(node, node.value(0))
     w = windows(node, space, tuple(node.attributes["kernel_shape"]))
     if not w.inside.any(axis=1).all():
         raise node.refuse("has a window that lies in the padding alone")
@@ -159,7 +159,7 @@ def max_pool(node: Node) -> Value:
 
 def global_pool(largest: bool) -> Any:
     def handler(node: Node) -> Value:
-        x, channels, space = _image(node, node.value(0))
+        x, channels, space = image(node, node.value(0))
         shape = (1, channels, *(1 for _ in space))
         if largest:
             return replace(greatest(x.gather(x.ids.reshape(channels, -1))), shape=shape)

@@ -1,0 +1,120 @@
+"""Transposed convolutions, resized images and choices by constants, against onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.onnx_models import build, numbers, run
+from helpers.profiles import examples
+from layercert.errors import ModelError
+from layercert.io import load
+
+Draw = st.DrawFn
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def check(folder: Path, body: str, shape: tuple[int, ...], opset: int = 17, **constants: object) -> None:
+    """The last value `h`, flattened into scores, agrees with onnxruntime within float32's error."""
+    import onnx
+
+    model = build(f"{body}; y = Flatten(h)", shape, opset, **constants)
+    onnx.save(model, folder / "model.onnx")
+    network = load(folder / "model.onnx")
+    for seed in range(2):
+        x = numbers(shape, seed + 100)
+        flat = x.reshape(-1).astype(np.float64)
+        theirs, mine = run(model, x), network(flat)
+        assert theirs.shape == mine.shape
+        np.testing.assert_array_less(np.abs(theirs - mine), 1e-4 * (1.0 + np.abs(theirs)))
+
+
+@st.composite
+def transposed(draw: Draw) -> tuple[str, tuple[int, ...], tuple[int, ...], int]:
+    d = draw(st.integers(1, 2))
+    groups, depth = draw(st.sampled_from([1, 1, 2])), draw(st.integers(1, 2))
+    stride, dilation, kernel = (draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(1, 3)))
+    space = tuple(draw(st.integers(2, 4)) for _ in range(d))
+    text = f"strides={[stride] * d}, dilations={[dilation] * d}, group={groups}"
+    kind = draw(st.sampled_from(["pads", "output_padding", "SAME_UPPER", "SAME_LOWER"]))
+    if kind == "pads":
+        text += f", pads={[draw(st.integers(0, (kernel - 1) // 2)) for _ in range(2 * d)]}"
+    elif kind == "output_padding":
+        text += f", output_padding={[draw(st.integers(0, stride - 1)) for _ in range(d)]}"
+    elif (kernel - 1) * dilation + 1 >= stride:  # else the padding would be negative
+        text += f', auto_pad="{kind}"'
+    return text, (1, 2 * groups, *space), (2 * groups, depth, *(kernel for _ in range(d))), depth * groups
+
+
+@examples(40)
+@given(transposed(), st.booleans())
+def test_transposed_convolutions(
+    folder: Path, case: tuple[str, tuple[int, ...], tuple[int, ...], int], bias: bool
+) -> None:
+    text, shape, weights, out = case
+    constants: dict[str, object] = {"W": weights, **({"b": (out,)} if bias else {})}
+    check(folder, f"h = ConvTranspose<{text}>(x, {', '.join(constants)})", shape, **constants)
+
+
+def test_a_transposed_convolution_of_a_given_size(folder: Path) -> None:
+    check(folder, "h = ConvTranspose<strides=[2, 2], output_shape=[8, 7]>(x, W)", (1, 1, 4, 4), W=(1, 2, 3, 3))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("where", ["asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"])
+@pytest.mark.parametrize("sizes", [(1, 2, 6, 8), (1, 2, 5, 7), (1, 2, 2, 3), (1, 2, 3, 1)])
+def test_resized_images(folder: Path, mode: str, where: str, sizes: tuple[int, ...]) -> None:
+    text = f'mode="{mode}", coordinate_transformation_mode="{where}"'
+    check(folder, f"h = Resize<{text}>(x, none, none, s)", (1, 2, 3, 4), s=np.array(sizes))
+
+
+@pytest.mark.parametrize("nearest", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 1.5, 2.5), (1, 1, 0.5, 0.7)])
+def test_nearest_by_scales(folder: Path, nearest: str, scales: tuple[float, ...]) -> None:
+    text = f'mode="nearest", nearest_mode="{nearest}", coordinate_transformation_mode="asymmetric"'
+    check(folder, f"h = Resize<{text}>(x, none, s)", (1, 2, 4, 4), s=np.array(scales, np.float32))
+
+
+@pytest.mark.parametrize("opset", [9, 10])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resizing_as_it_was(folder: Path, opset: int, mode: str) -> None:
+    op = "Upsample" if opset == 9 else "Resize"
+    check(folder, f'h = {op}<mode="{mode}">(x, s)', (1, 1, 3, 3), opset, s=np.array([1, 1, 2, 3], np.float32))
+
+
+def test_choices_by_constants(folder: Path) -> None:
+    check(
+        folder,
+        "e = Equal(a, b); h = Where(e, x, c)",
+        (1, 4),
+        a=np.array([1, 2, 3, 4]),
+        b=np.array([1, 0, 3, 0]),
+        c=(4,),
+    )
+    check(folder, "t = Mul(x, c); h = Where(e, x, t)", (1, 4), e=np.array([[[True], [False]]]), c=(1, 4))
+
+
+@pytest.mark.parametrize(
+    ("body", "constants", "message"),
+    [
+        ('y = Resize<mode="cubic">(x, none, none, s)', {"s": np.array([1, 1, 4, 4])}, "has mode 'cubic'; supported"),
+        ('y = Resize<coordinate_transformation_mode="tf_crop_and_resize">(x, r, none, s)',
+         {"s": np.array([1, 1, 4, 4]), "r": np.zeros(8, np.float32)}, "has coordinates 'tf_crop_and_resize'"),
+        ("y = ConvTranspose(x, W)", {"W": (3, 1, 2, 2)}, "which do not fit shape"),
+        ("y = ConvTranspose<output_shape=[99, 99]>(x, W)", {"W": (1, 1, 2, 2)}, "asks for an output of"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(folder: Path, body: str, constants: dict[str, object], message: str) -> None:
+    import onnx
+
+    onnx.save(build(body, (1, 1, 3, 3), **constants), folder / "model.onnx")
+    with pytest.raises(ModelError, match=message):
+        load(folder / "model.onnx")
