@@ -207,12 +207,8 @@ def decide(problem: Problem, how: How | None = None) -> Result:
         return _branched(problem, problem.discrete, how, stop_at_witness=True)
     session = _search(problem, how, stop_at_witness=True)
     progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
-    if session.found:
-        verdict = Verdict.NOT_ROBUST
-    elif session.proved:
-        verdict = Verdict.ROBUST
-    else:
-        verdict = Verdict.UNDECIDED
+    verdict = _verdict(session.found, session.proved)
+    if verdict is Verdict.UNDECIDED:
         note = session.note or _why_open(progress)
     return _result(session, verdict, note, how)
 
@@ -220,7 +216,7 @@ def decide(problem: Problem, how: How | None = None) -> Result:
 def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: bool) -> Result:
     """The same where inputs are whole numbers or alternatives: boxes of inputs, each with a search of its own."""
     started, deadline = clock.now(), deadline_of(how.time_limit)
-    search = Branching(problem, discrete, how.gap, stop_at_witness)
+    search = Branching(problem, discrete, how.gap, problem.radius if stop_at_witness else 0.0)
     interrupted: list[Result] = []
 
     def ask(box: Problem) -> Result:
@@ -242,38 +238,42 @@ def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: b
         return replace(result, note=note)
 
 
-def _branched_result(search: Branching, finished: bool, any_witness: bool) -> Result:
+def _branched_result(search: Branching, finished: bool, stop_at_witness: bool) -> Result:
     """What the boxes prove together."""
     problem, last = search.problem, search.last
     assert last is not None
     lower, upper, radius = search.lower, search.upper, problem.radius
+    found, proved = upper <= radius, lower >= radius
     status: Status | Verdict
-    if any_witness:
-        within = upper <= radius
-        status = Verdict.NOT_ROBUST if within else Verdict.ROBUST if lower >= radius else Verdict.UNDECIDED
-    elif lower >= radius and not upper <= radius:
+    if stop_at_witness:
+        status = _verdict(found, proved)
+    elif proved and not found:
         status = Status.ROBUST
     elif upper - lower <= search.gap * upper:
         status = Status.EXACT
     else:
         status = Status.ROBUST if math.isinf(lower) and math.isinf(upper) else Status.UNDECIDED
     open_note = last.note if finished else "time limit reached"
-    holds = None if search.witness is None else examine(problem, search.witness)
-    clause = None if search.witness is None else problem.holding(search.witness)
+    held = search.incumbent.witness
     return replace(
         last,
         status=status,
         lower=min(lower, upper) if math.isfinite(upper) else min(lower, max(radius, problem.reach)),
         upper=upper,
-        witness=search.witness,
-        target=None if clause is None else clause.target,
+        witness=None if held is None else held.point,
+        target=None if held is None else held.clause.target,
         radius=radius,
         programs=search.programs,
         note=open_note if status == Status.UNDECIDED or upper == 0.0 else "",
         certificate=None,
-        holds=holds,
+        holds=None if held is None else examine(problem, held.point),
         x=problem.x,
     )
+
+
+def _verdict(found: bool, proved: bool) -> Verdict:
+    """A witness within the radius, or a proof that there is none."""
+    return Verdict.NOT_ROBUST if found else Verdict.ROBUST if proved else Verdict.UNDECIDED
 
 
 def _search(problem: Problem, how: How, stop_at_witness: bool) -> Session:

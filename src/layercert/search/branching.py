@@ -20,6 +20,7 @@ import numpy as np
 from layercert.arrays import Vector
 from layercert.problem import Problem
 from layercert.questions import Discrete
+from layercert.search.incumbent import Incumbent
 
 if TYPE_CHECKING:
     from layercert.result import Result
@@ -58,17 +59,21 @@ class Branching:
     problem: Problem
     discrete: Discrete
     gap: float
-    any_witness: bool = False  # any unsafe point within the radius is an answer
+    enough: float = 0.0  # a witness at this distance or nearer ends the search
     root: Box = field(init=False)
-    upper: float = math.inf
-    witness: Vector | None = None
+    incumbent: Incumbent = field(init=False)
     programs: int = 0
     boxes: int = 0
     last: Result | None = None
 
     def __post_init__(self) -> None:
+        self.incumbent = Incumbent(self.problem)
         self.root = Box(*root_box(self.problem, self.discrete))
         self._queue = [(0.0, 0, self.root)]
+
+    @property
+    def upper(self) -> float:
+        return self.incumbent.distance
 
     @property
     def lower(self) -> float:
@@ -83,7 +88,7 @@ class Branching:
         """Go on until the answer is there (True) or it is late (False)."""
         waiting = 0
         while self._queue:
-            if self.any_witness and self.upper <= self.problem.radius:
+            if self.upper <= self.enough:
                 return True
             bound, _, box = heapq.heappop(self._queue)
             if self._closed(bound):
@@ -134,9 +139,7 @@ class Branching:
         """Take a point if it is admissible and unsafe. True if it is admissible, whatever it is worth."""
         if not self.discrete.admits(v):
             return False
-        distance = self.problem.distance(v)
-        if distance < self.upper and self.problem.is_unsafe(v):
-            self.upper, self.witness = distance, v
+        self.incumbent.take(v)
         return True
 
     def inside(self, box: Box, cutoff: float) -> tuple[Problem, float]:

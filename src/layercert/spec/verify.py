@@ -144,28 +144,29 @@ def verify_spec(
     check_fit(spec, network)
     how = How(method, time_limit, certificate, stack, threads=threads)
     started, deadline = clock.now(), deadline_of(time_limit)
-    hunts, timeout = _sieved(network, spec, how, deadline)
-    timeout = timeout or _go_round([hunt for hunt in hunts if hunt.answer is None], deadline)
-    found = next((h.found for h in hunts if h.found is not None), None)
-    closed = sum(h.answer is Answer.UNSAT for h in hunts)
-    doubtful = next((h for h in hunts if h.answer is Answer.UNKNOWN), None)
+    searches, timeout = _sieved(network, spec, how, deadline)
+    timeout = timeout or _go_round([search for search in searches if search.answer is None], deadline)
+    found = next((each.found for each in searches if each.found is not None), None)
+    closed = sum(each.answer is Answer.UNSAT for each in searches)
+    doubtful = next((each for each in searches if each.answer is Answer.UNKNOWN), None)
     if found is not None:
         answer, note = Answer.SAT, _doubts(found)
-    elif closed == len(hunts):
+    elif closed == len(searches):
         answer, note = Answer.UNSAT, spec.why_none
     elif timeout:
         answer, note = Answer.TIMEOUT, "time limit reached"
     else:
         answer, note = Answer.UNKNOWN, "" if doubtful is None else doubtful.note
-    programs = sum(h.programs for h in hunts)
-    name = ", ".join(sorted({h.method for h in hunts if h.method})) or ("none" if found is None else "samples")
+    programs = sum(each.programs for each in searches)
+    used = ", ".join(sorted({each.method for each in searches if each.method}))
+    name = used or ("none" if found is None else "samples")
     seconds = clock.now() - started
-    result = SpecResult(answer, found, name, seconds, len(hunts), closed, programs, note)
+    result = SpecResult(answer, found, name, seconds, len(searches), closed, programs, note)
     return _certified(result, network, spec, deadline_of(time_limit)) if certificate else result
 
 
-def _sieved(network: Network, spec: Spec, how: How, deadline: float | None) -> tuple[list[_Hunt], bool]:
-    """A hunt for each case, answered already where one bound for many at once closes it; is the time up?"""
+def _sieved(network: Network, spec: Spec, how: How, deadline: float | None) -> tuple[list[_CaseSearch], bool]:
+    """A search for each case, answered already where one bound for many at once closes it; is the time up?"""
     closed, late = np.zeros(len(spec.cases), np.bool_), False
     try:
         with one_thread(), clock.until(deadline):
@@ -173,32 +174,32 @@ def _sieved(network: Network, spec: Spec, how: How, deadline: float | None) -> t
     except clock.OutOfTime:
         late = True
     share = 1.0 / max(int((~closed).sum()), 1)
-    hunts = [_Hunt(case, network, how, deadline, share) for case in spec.cases]
+    searches = [_CaseSearch(case, network, how, deadline, share) for case in spec.cases]
     for i in np.flatnonzero(closed):
-        hunts[i].answer, hunts[i].method = Answer.UNSAT, "linear bounds"
-    return hunts, late
+        searches[i].answer, searches[i].method = Answer.UNSAT, "linear bounds"
+    return searches, late
 
 
-def _go_round(hunts: list[_Hunt], deadline: float | None) -> bool:
+def _go_round(searches: list[_CaseSearch], deadline: float | None) -> bool:
     """Give every open case its slice in turn, until all are answered, one is violated or the time is up (True)."""
     length = SLICE
-    waiting = list(hunts)
+    waiting = list(searches)
     try:
         while waiting:
-            for hunt in waiting:
+            for search in waiting:
                 with clock.until(deadline):
                     clock.check()
-                hunt.advance(None if len(waiting) == 1 else clock.now() + length)
-                if hunt.answer is Answer.SAT or hunt.interrupted:
+                search.advance(None if len(waiting) == 1 else clock.now() + length)
+                if search.answer is Answer.SAT or search.interrupted:
                     return False
-            waiting = [h for h in waiting if h.answer is None]
+            waiting = [each for each in waiting if each.answer is None]
             length *= 2.0
     except clock.OutOfTime:
         return True
     return False
 
 
-class _Hunt:
+class _CaseSearch:
     """One case: a pausable search, and what it has come to."""
 
     def __init__(self, case: Case, network: Network, how: How, deadline: float | None, share: float) -> None:
