@@ -1,7 +1,8 @@
 """The ball in which a certificate is checked, and the sizes that bound all rounding errors of the float checker.
 
 T_k bounds |z^k| (and so relu(z^k)) on the ball: T_1 = |W^0||x| + |b^0| + r ||W^0||_q row by row, and
-T_{k+1} = |W^k| T_k + |b^k|.
+T_{k+1} = |W^k| T_k + |b^k|. With weights the ball is {w : ||weights * w||_p <= r}, and the dual norm of g is that of
+g / weights.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ import numpy as np
 from layercert.arrays import LARGE, Matrix, Vector, gamma
 from layercert.network import Network
 
+#: Entries of a sparse layer that are made dense at one time.
+MOST_AT_ONCE = 1 << 22
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A network on the ball ||w||_p <= r around x, inside a box."""
+    """A network on the ball ||w||_p <= r around x, inside a box; with weights, ||weights * w||_p <= r."""
 
     network: Network
     x: Vector
     p: float
     r: float
     domain: tuple[Vector, Vector] | None
+    weights: Vector | None = None
 
     @property
     def q(self) -> float:
@@ -36,31 +41,42 @@ class Setting:
     def room(self) -> tuple[Vector, Vector]:
         """How far each coordinate may fall and rise: the box and the ball, rounded up."""
         n = self.network.inputs
+        reach = np.full(n, self.r) if self.weights is None else np.nextafter(self.r / self.weights, np.inf)
         if self.domain is None:
-            return np.full(n, self.r), np.full(n, self.r)
+            return reach, reach
         low, high = self.domain
         down = np.where(low == self.x, 0.0, np.nextafter(self.x - low, np.inf))
         up = np.where(high == self.x, 0.0, np.nextafter(high - self.x, np.inf))
-        return np.minimum(down, self.r), np.minimum(up, self.r)
+        return np.minimum(down, reach), np.minimum(up, reach)
 
     @cached_property
     def z0(self) -> Vector:
         """z^1 at x, rounded; its error is at most gamma * T_1."""
-        return np.asarray(self.network.weights[0] @ self.x + self.network.biases[0])
+        return np.asarray(self.network.maps[0] @ self.x + self.network.biases[0])
 
     @cached_property
     def row_sizes(self) -> Vector:
         """||W^0_i||_q, rounded up."""
-        return dual_norm(self.network.weights[0], self.q) * (1.0 + gamma(2 * self.network.inputs + 64))
+        up = 1.0 + gamma(2 * self.network.inputs + 64)
+        W = self.network.maps[0]
+        if isinstance(W, np.ndarray):
+            return dual_norm(self.unweighted(W), self.q) * up
+        step = max(1, MOST_AT_ONCE // W.shape[1])
+        parts = [dual_norm(self.unweighted(W[i : i + step].toarray()), self.q) * up for i in range(0, W.shape[0], step)]
+        return np.concatenate(parts)
+
+    def unweighted(self, G: Matrix) -> Matrix:
+        """g for distances without weights: g.w = (g / weights).(weights * w)."""
+        return G if self.weights is None else G / self.weights
 
     @cached_property
     def T(self) -> tuple[Vector, ...]:
-        weights, biases = self.network.weights, self.network.biases
-        size = np.abs(weights[0]) @ np.abs(self.x) + np.abs(biases[0]) + self.r * self.row_sizes
+        weights, biases = self.network.maps, self.network.biases
+        size = abs(weights[0]) @ np.abs(self.x) + np.abs(biases[0]) + self.r * self.row_sizes
         # more than underflow may take from a sum: ball arithmetic starts from these bounds at any magnitude
         sizes = [size * (1.0 + self.noise) + 1e-300]
         for W, b in zip(weights[1:], biases[1:], strict=True):
-            sizes.append((np.abs(W) @ sizes[-1] + np.abs(b)) * (1.0 + self.noise) + 1e-300)
+            sizes.append((abs(W) @ sizes[-1] + np.abs(b)) * (1.0 + self.noise) + 1e-300)
         return tuple(sizes)
 
     def in_range(self, C: Matrix, d: Vector) -> bool:
@@ -69,8 +85,8 @@ class Setting:
             size = np.abs(C)
             tops = [float(t.max()) for t in self.T] + [float((size @ self.T[-1] + np.abs(d)).max())]
             pull = np.ones(len(size)) @ size
-            for W in reversed(self.network.weights):
-                pull = np.maximum(pull, 1.0) @ np.abs(W)
+            for W in reversed(self.network.maps):
+                pull = np.maximum(pull, 1.0) @ abs(W)
                 tops.append(float(pull.max()))
         return all(top <= LARGE for top in tops)
 

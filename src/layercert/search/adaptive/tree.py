@@ -124,6 +124,7 @@ class Ball:
                 at, pair = int(neuron - model.noff[layer]), (children[0].number, children[1].number)
                 self.recorder.split(node.number, layer, at, pair, node.halfspace)
             for i, child in enumerate(children):
+                self._tell_rows(child.number, node.state)
                 yield from self._consider(child, points[i])
         yield Bound(min(self.U, self.closed))
 
@@ -172,11 +173,11 @@ class Ball:
                 node.bound = deepen(
                     *args, self.U, goal, node.bound, effort.steps, rounds, passes, effort.every, relaxed, w
                 )
+        self._tell_rows(node.number, self.root)
         yield from self._consider(node, w)
 
     def _consider(self, node: Node, step: Vector) -> Iterator[Event]:
         """Close a bounded node, or finish it exactly, or queue it; its nearest point may be a witness."""
-        self._tell_rows(node)
         if node.bound >= self.goal:
             self._close(node)
             return
@@ -211,9 +212,9 @@ class Ball:
         )  # fmt: skip
         yield from self._consider(node, w)
 
-    def _tell_rows(self, node: Node) -> None:
-        """The rows' parameters as the last passes left them, for the neurons that are open at the node."""
-        model, state = self.model, node.state
+    def _tell_rows(self, node: int, state: Matrix) -> None:
+        """The rows' parameters as the last passes left them, for the neurons that are open in the state."""
+        model = self.model
         if self.recorder is None or not len(model.slopes):
             return
         for k in range(1, len(model.noff) - 1):
@@ -224,7 +225,7 @@ class Ball:
             rows = RowParameters(
                 at // 2, at % 2 == 0, model.slopes[at, :below], model.betas[at, :below], model.pulls[at]
             )
-            self.recorder.rows(node.number, rows)
+            self.recorder.rows(node, rows)
 
     def _close(self, node: Node) -> None:
         self.closed = min(self.closed, node.bound)

@@ -1,0 +1,82 @@
+"""Format 2 checked: one pass per stored row, one halfspace per step, no search. Generic in the arithmetic.
+
+A node stands for the unsafe points of one clause, within the radius and inside the domain, whose split neurons have the
+node's phases. A split's two children cover it. At each step of a node F <= 0 gives a halfspace; if it misses ball and
+box, the node is empty. If not, the step's rows bound neurons on the cap that it leaves. A leaf must end empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from layercert.arrays import Matrix, Vector
+from layercert.certificate.region import Region
+from layercert.certificate.rejected import Rejected
+from layercert.certificate.steps import (
+    Objective,
+    Passes,
+    StepTree,
+    check_arrays,
+    layers_of,
+    objective_of,
+    passes_of,
+)
+
+
+class StepArithmetic(Protocol):
+    """What the proof needs of an arithmetic; halfspaces are its own business."""
+
+    @property
+    def start(self) -> Region: ...
+
+    def objective(self, C: Matrix, d: Vector, region: Region, own: Objective) -> Any: ...
+
+    def excludes(self, half: Any) -> bool: ...
+
+    def narrow(self, region: Region, half: Any, k: int, rows: Passes) -> bool: ...
+
+
+def prove_step_tree(arithmetic: StepArithmetic, widths: tuple[int, ...], C: Matrix, d: Vector, tree: StepTree) -> int:
+    """The number of leaves, all proved; Rejected otherwise."""
+    check_arrays(tree, widths, len(d))
+    # None: a part that is known to be empty, whose nodes need no proof
+    stack: list[Region | None] = [arithmetic.start.copy()]
+    leaves = 0
+    for node in range(len(tree.layer)):
+        if not stack:
+            raise Rejected(f"the tree is complete before node {node}: superfluous nodes")
+        region = stack.pop()
+        if region is not None and is_empty(arithmetic, widths, C, d, tree, node, region):
+            region = None
+        layer, neuron = int(tree.layer[node]), int(tree.neuron[node])
+        if layer == 0:
+            if region is not None:
+                raise Rejected(f"leaf {node} is not proved: unsafe points are not excluded there")
+            leaves += 1
+            continue
+        if not 1 <= layer <= len(widths) or not 0 <= neuron < widths[layer - 1]:
+            raise Rejected(f"node {node} splits neuron {neuron} of layer {layer}, which does not exist")
+        if region is None:
+            stack += [None, None]
+            continue
+        if region.phase[layer - 1][neuron] != 0:
+            raise Rejected(f"node {node} splits neuron {neuron} of layer {layer} a second time")
+        stack += [region.child(layer - 1, neuron, -1.0), region.child(layer - 1, neuron, 1.0)]
+    if stack:
+        raise Rejected(f"the tree ends with {len(stack)} subtrees missing")
+    return leaves
+
+
+def is_empty(
+    arithmetic: StepArithmetic, widths: tuple[int, ...], C: Matrix, d: Vector, tree: StepTree, node: int, region: Region
+) -> bool:
+    """Do the node's steps exclude it? Tightened bounds stay in the region."""
+    starts = [sum(widths[:k]) for k in range(len(widths))]
+    for step in range(int(tree.ends[0][node]), int(tree.ends[0][node + 1])):
+        half = arithmetic.objective(C, d, region, objective_of(tree, step))
+        if arithmetic.excludes(half):
+            return True
+        for k, which in layers_of(tree, widths, step):
+            if not arithmetic.narrow(region, half, k, passes_of(tree, which, starts[k])):
+                return True
+    return False

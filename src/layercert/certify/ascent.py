@@ -1,0 +1,72 @@
+"""Better parameters for a node on the checker's own bounds: by the search's ascent, or exactly on a linear piece."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from layercert.certificate.region import Region
+from layercert.certificate.setting import Setting
+from layercert.problem import Clause
+from layercert.search.adaptive.leaf import Leaves
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, ROWS, build
+from layercert.search.adaptive.record import Halfspace
+from layercert.search.task import Task
+
+#: Steps of each ascent.
+STEPS = 20
+#: An ascent stops at this much beyond the radius.
+ENOUGH = 1.0 + 1e-5
+
+
+class Suggestion(NamedTuple):
+    """Parameters of a node's halfspace, and the neuron to split if they do not do (-1: none)."""
+
+    own: Halfspace
+    split: int
+
+
+class Ascent:
+    """Suggestions only: nothing of this is trusted."""
+
+    def __init__(self, task: Task, setting: Setting) -> None:
+        self.task, self.setting = task, setting
+        self.leaves = Leaves(task)
+
+    @cached_property
+    def model(self) -> tuple[Any, Any, Any]:
+        return build(self.task.problem, self.setting.r)
+
+    def improved(self, clause: Clause, region: Region, before: Suggestion) -> Suggestion:
+        """Better parameters than those before, which may be of the parent."""
+        own = before.own
+        if not any(region.lines(k).open.any() for k in range(len(region.lo))):
+            return Suggestion(self._piece(clause, region, own), -1)
+        from layercert.search.adaptive.bound import ease, optimise
+        from layercert.search.adaptive.branch import scores
+        from layercert.search.adaptive.hull import relaxation
+
+        state = np.zeros((ROWS, len(own.alpha)))
+        state[PHASE], state[LO], state[HI] = (np.concatenate(a) for a in (region.phase, region.lo, region.hi))
+        state[ALPHA], state[BETA], state[POINT] = own.alpha, own.beta, own.alpha - 0.5
+        mu = own.weights.copy()
+        model, first, _ = self.model
+        at = int(first[[c is clause for c in self.task.problem.clauses].index(True)])
+        relaxed = relaxation(model, state)  # lines of triangles: the checker knows no planes
+        n = len(self.setting.x)
+        w, g, S = np.zeros(n), np.empty(n), np.empty(len(own.alpha))
+        ease(model, state, mu, at, relaxed, S, g, w)
+        optimise(model, state, mu, at, self.setting.r * ENOUGH, STEPS, 0, relaxed, w)
+        score = np.empty(len(own.alpha))
+        scores(state, score)
+        improved = Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu)
+        return Suggestion(improved, int(score.argmax()))
+
+    def _piece(self, clause: Clause, region: Region, own: Halfspace) -> Halfspace:
+        """Every neuron has its side: the distance program of the linear piece, whose multipliers are beta and mu."""
+        sides = np.concatenate([np.zeros(0), *(region.lines(k).side for k in range(len(region.lo)))])
+        answer = self.leaves.solve(sides, np.ones(len(sides), np.bool_), clause, self.task.U)
+        lam = np.where(np.isfinite(answer.multipliers), np.maximum(answer.multipliers, 0.0), 0.0)
+        return Halfspace(own.alpha, lam[: len(sides)], lam[len(sides) :])
