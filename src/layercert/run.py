@@ -9,7 +9,7 @@ from dataclasses import replace
 from numpy.typing import ArrayLike
 
 from layercert.attack.strict import examine, harden
-from layercert.certify import Unproved, prove
+from layercert.certify import Recording, Unproved, prove
 from layercert.certify.branches import prove_branches
 from layercert.errors import OptionError
 from layercert.methods import INPUT_SPLIT
@@ -278,7 +278,8 @@ def _verdict(found: bool, proved: bool) -> Verdict:
 
 def _search(problem: Problem, how: How, stop_at_witness: bool) -> Session:
     """Let a session go on until its search ends, the budget is spent, or the question is answered."""
-    session = Session(problem, how, stop_at_witness, deadline_of(how.time_limit))
+    recording = Recording() if how.certificate else None
+    session = Session(problem, how, stop_at_witness, deadline_of(how.time_limit), recording)
     session.advance()
     return session
 
@@ -334,18 +335,19 @@ def _result(session: Session, status: Status | Verdict, note: str, how: How) -> 
         shape=problem.shape,
         weights=problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None,
     )
-    return _certified(problem, result, how.time_limit) if how.certificate else result
+    return _certified(session, result, how.time_limit) if how.certificate else result
 
 
-def _certified(problem: Problem, result: Result, time_limit: float | None) -> Result:
-    """With the proof of the bound reached, made by a run of its own (with the same time limit again), or why not."""
+def _certified(session: Session, result: Result, time_limit: float | None) -> Result:
+    """With the proof of the bound reached, from what was recorded of the search, with the time limit again; or why not."""
+    problem, recording = session.progress.problem, session.recorder
+    assert isinstance(recording, Recording)
     far = min(problem.radius, problem.reach, horizon(problem))
     by_boxes = result.method == INPUT_SPLIT
     try:
         with one_thread():
-            proof = prove(
-                problem, min(result.lower, far), result.witness, result.upper, deadline_of(time_limit), by_boxes
-            )
+            end = deadline_of(time_limit)
+            proof = prove(problem, min(result.lower, far), result.witness, result.upper, end, by_boxes, recording)
         return replace(result, certificate=proof)
     except Unproved as error:
         return replace(result, note="; ".join(part for part in (result.note, f"no certificate: {error}") if part))

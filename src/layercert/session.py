@@ -14,6 +14,7 @@ from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
 from layercert.programs.stacks import make_chain
 from layercert.scaled import Scaled, scaled
+from layercert.search.adaptive import Recorder
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.incumbent import GRACE, Incumbent
 from layercert.search.task import GAP, Task, horizon
@@ -122,8 +123,14 @@ class Session:
     """
 
     def __init__(
-        self, problem: Problem, how: How, stop_at_witness: bool = False, deadline: float | None = None
+        self,
+        problem: Problem,
+        how: How,
+        stop_at_witness: bool = False,
+        deadline: float | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
+        self.recorder = recorder
         self.method = method_named(how.method)
         self.how, self.stop_at_witness, self.deadline = how, stop_at_witness, deadline
         chain, incumbent = make_chain(how.stack, problem.norm), Incumbent(problem)
@@ -208,6 +215,7 @@ class Session:
             view.problem, progress.chain, radius * (1.0 + MARGIN), incumbent,
             enough=enough, gap=how.gap, threads=how.threads,
         )  # fmt: skip
+        task.recorder = self.recorder
         return view, task
 
     def _book(self, event: Event) -> None:

@@ -28,6 +28,9 @@ from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters, up
 from layercert.certificate.setting import Setting
 from layercert.network import Network
 
+#: Files that were written before format 2, and their networks.
+FORMAT1 = Path(__file__).parent / "format1"
+
 
 @examples(dev=40, ci=200)
 @given(seed=seeds)
@@ -80,18 +83,10 @@ def test_verify_is_certified() -> None:
 
 @pytest.fixture(scope="module")
 def real() -> tuple[Network, Certificate]:
-    """A certificate with a dozen leaves and more, three classes, a box and a witness."""
-    rng = np.random.default_rng(28)  # 16 leaves, and both trees branch
-    sizes = [6, 16, 16, 3]
-    net = Network.from_arrays(
-        [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)],
-        [rng.normal(size=m) * 0.5 for m in sizes[1:]],
-    )
-    x = rng.uniform(-1, 1, 6)
-    r = lc.measure(net, x, "linf", domain=(x - 3, x + 3), method="adaptive", certificate=True)
-    assert r.status == "exact" and r.certificate is not None
-    assert r.certificate.leaves > 12 and any(GO_ON in tree.layer for tree in r.certificate.trees)
-    return net, r.certificate
+    """A certificate of format 1 with a dozen leaves and more, three classes, a box and a witness."""
+    net, certificate = lc.load(FORMAT1 / "real_network.npz"), load_certificate(FORMAT1 / "real.npz")
+    assert certificate.leaves > 12 and any(GO_ON in tree.layer for tree in certificate.trees)
+    return net, certificate
 
 
 def test_the_sentence_says_what_was_proved(real: tuple[Network, Certificate]) -> None:

@@ -19,11 +19,14 @@ import numpy as np
 
 from layercert.arrays import LARGE, Indices, Matrix, Vector
 from layercert.certificate.box_tree import prove_box_tree
-from layercert.certificate.claim import GO_ON, BoxTree, Certificate, Tree
+from layercert.certificate.claim import GO_ON, AnyTree, BoxTree, Certificate, Tree
 from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters
 from layercert.certificate.plain import without_weights
 from layercert.certificate.rejected import Rejected
 from layercert.certificate.setting import Setting
+from layercert.certificate.step_floats import StepFloats
+from layercert.certificate.step_tree import StepArithmetic, prove_step_tree
+from layercert.certificate.steps import StepTree
 from layercert.certificate.whole import WholeCertificate, prove_whole
 from layercert.certificate.witness import prove_witness, unsafe
 from layercert.network import Network
@@ -165,6 +168,14 @@ def _arithmetic(setting: Setting, exact: bool) -> Arithmetic:
     return BallArithmetic(setting)
 
 
+def _step_arithmetic(setting: Setting, exact: bool) -> StepArithmetic:
+    if not exact:
+        return StepFloats(setting)
+    from layercert.certificate.step_balls import StepBalls
+
+    return StepBalls(setting)
+
+
 def _claim(network: Network, certificate: Certificate) -> Problem:
     """The claim itself must make sense and be about this network."""
     if certificate.network != network.sha256:
@@ -230,7 +241,7 @@ def _check_robustness(network: Network, certificate: Certificate) -> None:
         raise Rejected(f"nothing is said about class {min(wanted)}")
 
 
-def _prove(arithmetic: Arithmetic, setting: Setting, clauses: Sequence[Clause], trees: Sequence[Tree | BoxTree]) -> int:
+def _prove(arithmetic: Arithmetic, setting: Setting, clauses: Sequence[Clause], trees: Sequence[AnyTree]) -> int:
     """Prove every tree; returns the number of leaves."""
     network = setting.network
     start = Bounds(
@@ -248,12 +259,16 @@ def _prove(arithmetic: Arithmetic, setting: Setting, clauses: Sequence[Clause], 
             f"numbers beyond {LARGE:.0e} can occur on this ball, where the margins of float64 arithmetic do not hold; "
             "check in ball arithmetic (exact=True, --exact)"
         )
-    if not all(isinstance(tree, BoxTree) for tree in trees):
+    if any(isinstance(tree, Tree) for tree in trees):
         arithmetic.tighten(start, None, 0.0)
+    explicit = _step_arithmetic(setting, arithmetic.exact)
     leaves = 0
     for (C, d), tree in zip(unsafe_sets, trees, strict=True):
         if isinstance(tree, BoxTree):
             leaves += prove_box_tree(setting, C, d, tree, arithmetic.exact)
+            continue
+        if isinstance(tree, StepTree):
+            leaves += prove_step_tree(explicit, network.widths, C, d, tree)
             continue
         _check_shape(network, tree, len(d))
         leaves += _prove_tree(arithmetic, network, start, C, d, tree)

@@ -6,6 +6,8 @@ for all neurons, multipliers beta for those whose side is known and weights mu f
 range are sound, so they may be rounded at will. `rounds` says how often a node's own halfspace is used to tighten the
 bounds that it (and its subtree) goes on with; the lower lines of these passes are z (bit 1) or 0 (bit 0 of `touch`).
 
+That is format 1, which is still read. In format 2 every bound has its own multipliers: steps.py.
+
 A box tree, for networks with few inputs, cuts the input box instead, and carries nothing but its cuts.
 """
 
@@ -17,12 +19,13 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Matrix, Vector
+from layercert.certificate.steps import NAMES, StepTree
 from layercert.errors import InputError
 from layercert.system.files import whole_file
 from layercert.system.npz import read_numpy
@@ -30,7 +33,8 @@ from layercert.system.npz import read_numpy
 if TYPE_CHECKING:
     from layercert.certificate.whole import WholeCertificate
 
-#: Weights and targets are what version 2 added; a reader of version 1 would not see them, so it must refuse such files.
+#: Version 2 added explicit trees, weights and targets; a reader of version 1 would not see them: it must refuse such
+#: files. Trees of both kinds are read in either version.
 VERSION, PLAIN_VERSION = 2, 1
 #: `layer` of a node that splits nothing and goes on with other parameters.
 GO_ON = -1
@@ -67,6 +71,9 @@ class BoxTree:
         return int((self.axis < 0).sum())
 
 
+AnyTree: TypeAlias = Tree | StepTree | BoxTree
+
+
 @dataclass(frozen=True, eq=False)
 class Certificate:
     """No point of the domain within `radius` of x is unsafe; the witness is one that is, at distance `upper`.
@@ -96,7 +103,7 @@ class Certificate:
     radius: float
     witness: Vector | None
     upper: float
-    trees: tuple[Tree | BoxTree, ...]
+    trees: tuple[AnyTree, ...]
     weights: Vector | None = None
     asked: tuple[int, ...] | None = None
 
@@ -121,11 +128,13 @@ class Certificate:
         for i, (C, d, _) in enumerate(self.clauses):
             arrays[f"C{i}"], arrays[f"d{i}"] = C, d
         for i, tree in enumerate(self.trees):
-            for name in _BOX_TREE if isinstance(tree, BoxTree) else _TREE:
+            for name in _names(tree):
                 arrays[f"{name}{i}"] = getattr(tree, name)
+        explicit = any(isinstance(tree, StepTree) for tree in self.trees)
+        plain = self.weights is None and self.asked is None and not explicit
         header = {
             "format": "layercert certificate",
-            "version": PLAIN_VERSION if self.weights is None and self.asked is None else VERSION,
+            "version": PLAIN_VERSION if plain else VERSION,
             "network": self.network,
             "x_sha256": sha256(self.x),
             "p": "inf" if math.isinf(self.p) else self.p,
@@ -160,6 +169,10 @@ _HOSTILE = (ValueError, KeyError, TypeError, OverflowError, OSError, MemoryError
 
 _TREE = ("layer", "neuron", "rounds", "alpha", "beta", "mu", "touch")
 _BOX_TREE = ("axis", "cut")
+
+
+def _names(tree: AnyTree) -> tuple[str, ...]:
+    return NAMES if isinstance(tree, StepTree) else _BOX_TREE if isinstance(tree, BoxTree) else _TREE
 
 
 def sha256(x: Vector) -> str:
@@ -218,7 +231,7 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
         raise ValueError("x does not match its hash")
     targets = header["targets"]
     clauses = []
-    trees: list[Tree | BoxTree] = []
+    trees: list[AnyTree] = []
     for i, target in enumerate(targets):
         C = np.asarray(arrays[f"C{i}"], dtype=np.float64)
         d = _vector(arrays[f"d{i}"])
@@ -227,6 +240,8 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
         clauses.append((C, d, None if target is None else int(target)))
         if f"axis{i}" in arrays:
             trees.append(BoxTree(*(arrays[f"{name}{i}"] for name in _BOX_TREE)))
+        elif f"steps{i}" in arrays:
+            trees.append(StepTree(*(arrays[f"{name}{i}"] for name in NAMES)))
         else:
             trees.append(Tree(*(arrays[f"{name}{i}"] for name in _TREE)))
     domain = (_vector(arrays["low"]), _vector(arrays["high"])) if "low" in arrays else None

@@ -1,23 +1,25 @@
 """How far linear functions can fall on the ball inside the box, rounded up: max of -t.w, for each row t.
 
 For every split |t| = t1 + t2 into parts >= 0 and every w of ball and box, -t.w <= r ||t1||_q + t2.room, where room_j is
-how far coordinate j can go against t_j. Equality holds for t1_j = min(|t_j|, m room_j^(p-1)) with the right m, so that
-m is what has to be found; any m gives a bound. In units of r the right m satisfies
+how far coordinate j can go against t_j. Equality holds for t1_j = min(|t_j|, m (room_j / r)^(p-1)) with the right m, so
+that m is what has to be found; any m gives a bound. With rooms in units of r the right m satisfies
 
     m^q (1 - sum over full of room^p) = sum over the others of |t|^q,      full: |t_j| > m room_j^(p-1).
 
 Starting with none that is full, m falls from step to step and more become full, until none does: as Newton's method.
-For p = 1 the sum of room over {|t| > m} must pass r. For p = inf the box alone is exact.
+For p = 1 the rooms of {|t| > m} must add up to r. For p = inf the box alone is exact.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from layercert.arrays import TINY, Matrix, Vector, gamma
 from layercert.certificate.setting import Setting, dual_norm
+from layercert.compiled.jit import njit_sums
 
 #: Most steps towards m; each bound on the way is valid.
 STEPS = 30
@@ -27,43 +29,102 @@ def fall(setting: Setting, T: Matrix) -> Vector:
     """max -t.w over the ball and box, rounded up, for each row t of T."""
     n = T.shape[1]
     up = 1.0 + gamma(4 * n + 128)
-    if math.isinf(setting.p):
-        down, rise = setting.room
-        return np.asarray((np.maximum(T, 0.0) @ down - np.minimum(T, 0.0) @ rise) * up + TINY)
-    size = np.abs(setting.unweighted(T))
-    if setting.domain is None:
-        return setting.r * dual_norm(size, setting.q) * up + TINY
     down, rise = setting.room
-    if setting.weights is not None:
-        down, rise = (np.nextafter(way * setting.weights, np.inf) for way in (down, rise))
-    room = np.where(T > 0, down, rise)
-    part = np.minimum(size, _threshold(setting, size, room))
-    over = (size - part) * room
-    return np.asarray((setting.r * dual_norm(part, setting.q) + over.sum(axis=1)) * up + TINY)
+    if math.isinf(setting.p):
+        return np.asarray((np.maximum(T, 0.0) @ down - np.minimum(T, 0.0) @ rise) * up + TINY)
+    if setting.domain is None:
+        return np.asarray(setting.r * dual_norm(T, setting.q) * up + TINY)
+    T = np.ascontiguousarray(T)
+    m = thresholds(T, setting.r, setting.p, setting.q, down, rise)
+    if setting.p == 2.0:
+        return np.asarray(fall_l2(T, m, setting.r, down, rise) * up + TINY)
+    size, room = np.abs(T), np.where(T > 0, down, rise)
+    part = np.minimum(size, _kept(setting, m, room))
+    return np.asarray((setting.r * dual_norm(part, setting.q) + ((size - part) * room).sum(axis=1)) * up + TINY)
 
 
-def _threshold(setting: Setting, size: Matrix, room: Matrix) -> Matrix:
-    """The most that each coordinate keeps in t1."""
-    top = size.max(axis=1, initial=0.0)
+def lowest_point(setting: Setting, T: Matrix) -> Matrix:
+    """Where each row is least on ball and box, roughly: a hint, nothing is proved with it."""
+    down, rise = setting.room
+    if math.isinf(setting.p):
+        return np.where(T > 0, -down, rise)
+    room, size = np.where(T > 0, down, rise), np.abs(T)
+    m = thresholds(np.ascontiguousarray(T), setting.r, setting.p, setting.q, down, rise)
     if setting.p == 1.0:
-        order = np.argsort(-size, axis=1)
-        filled = np.cumsum(np.take_along_axis(room, order, 1), axis=1)
-        at = np.minimum((filled < setting.r).sum(axis=1), size.shape[1] - 1)
-        kept = np.take_along_axis(size, np.take_along_axis(order, at[:, None], 1), 1)
-        return np.asarray(np.where(filled[:, -1:] < setting.r, 0.0, kept))
-    p, q = setting.p, setting.q
-    share = np.minimum(room / setting.r, 1.0)
-    unit = size / np.where(top > 0, top, 1.0)[:, None]
-    with np.errstate(under="ignore", over="ignore", divide="ignore", invalid="ignore"):
-        ceiling = share if p == 2.0 else share ** (p - 1.0)
-        square, fill = (unit * unit, share * share) if p == 2.0 else (unit**q, share**p)
-        m = square.sum(axis=1) ** (1.0 / q)
-        full = np.zeros(size.shape, np.bool_)
+        return np.asarray(-np.sign(T) * np.where(size >= m[:, None], room, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        step = setting.r * (size / m[:, None]) ** (setting.q - 1.0)
+    return np.asarray(-np.sign(T) * np.minimum(np.nan_to_num(step, nan=0.0, posinf=np.inf), room))
+
+
+def _kept(setting: Setting, m: Vector, room: Matrix) -> Matrix:
+    """The most that each coordinate keeps in t1."""
+    if setting.p == 1.0:
+        return np.asarray(m[:, None])
+    with np.errstate(under="ignore"):
+        return np.asarray(m[:, None] * np.minimum(room / setting.r, 1.0) ** (setting.p - 1.0))
+
+
+@njit_sums
+def fall_l2(T: Any, m: Any, r: float, down: Any, up: Any) -> Any:
+    """r ||t1||_2 + t2.room for each row, not yet rounded up."""
+    out = np.empty(len(T))
+    for i in range(len(T)):
+        top = 0.0
+        for j in range(T.shape[1]):
+            top = max(top, abs(T[i, j]))
+        total, over = 0.0, 0.0
+        if top > 0.0:
+            for j in range(T.shape[1]):
+                t = T[i, j]
+                room = down[j] if t > 0.0 else up[j]
+                part = min(abs(t), m[i] * (room / r))
+                over += (abs(t) - part) * room
+                total += (part / top) * (part / top)
+        out[i] = r * (top * np.sqrt(total)) + over
+    return out
+
+
+@njit_sums
+def thresholds(T: Any, r: float, p: float, q: float, down: Any, up: Any) -> Any:
+    """m for each row; a hint, any m >= 0 is sound."""
+    rows, n = T.shape
+    out = np.zeros(rows)
+    for i in range(rows):
+        top = 0.0
+        for j in range(n):
+            top = max(top, abs(T[i, j]))
+        if not (top > 0.0 and top < np.inf):
+            continue
+        if p == 1.0:
+            order = np.argsort(-np.abs(T[i]))
+            left = r
+            for at in order:
+                left -= down[at] if T[i, at] > 0.0 else up[at]
+                if left <= 0.0:
+                    out[i] = abs(T[i, at])
+                    break
+            continue
+        m = np.inf
         for _ in range(STEPS):
-            more = unit > m[:, None] * ceiling
-            if not (more & ~full).any():
+            power, filled = 0.0, 0.0
+            for j in range(n):
+                a = abs(T[i, j]) / top
+                share = min((down[j] if T[i, j] > 0.0 else up[j]) / r, 1.0)
+                if p == 2.0:
+                    if a > m * share:
+                        filled += share * share
+                    else:
+                        power += a * a
+                elif m < np.inf and a > m * share ** (p - 1.0):
+                    filled += share**p
+                else:
+                    power += a**q
+            if filled >= 1.0 or not power > 0.0:
+                m = 0.0
                 break
-            full |= more
-            left = 1.0 - (fill * full).sum(axis=1)
-            m = np.where(left > 0, ((square * ~full).sum(axis=1) / np.maximum(left, TINY)) ** (1.0 / q), 0.0)
-        return np.asarray(np.nan_to_num(m[:, None] * ceiling, nan=0.0) * top[:, None])
+            last, m = m, (power / (1.0 - filled)) ** (1.0 / q)
+            if not m < last * (1.0 - 1e-12):
+                break
+        out[i] = m * top
+    return out

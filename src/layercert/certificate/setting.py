@@ -1,8 +1,7 @@
 """The ball in which a certificate is checked, and the sizes that bound all rounding errors of the float checker.
 
 T_k bounds |z^k| (and so relu(z^k)) on the ball: T_1 = |W^0||x| + |b^0| + r ||W^0||_q row by row, and
-T_{k+1} = |W^k| T_k + |b^k|. With weights the ball is {w : ||weights * w||_p <= r}, and the dual norm of g is that of
-g / weights.
+T_{k+1} = |W^k| T_k + |b^k|.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ MOST_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A network on the ball ||w||_p <= r around x, inside a box; with weights, ||weights * w||_p <= r."""
+    """A network on the ball ||w||_p <= r around x, inside a box."""
 
     network: Network
     x: Vector
     p: float
     r: float
     domain: tuple[Vector, Vector] | None
-    weights: Vector | None = None
 
     @property
     def q(self) -> float:
@@ -41,13 +39,12 @@ class Setting:
     def room(self) -> tuple[Vector, Vector]:
         """How far each coordinate may fall and rise: the box and the ball, rounded up."""
         n = self.network.inputs
-        reach = np.full(n, self.r) if self.weights is None else np.nextafter(self.r / self.weights, np.inf)
         if self.domain is None:
-            return reach, reach
+            return np.full(n, self.r), np.full(n, self.r)
         low, high = self.domain
         down = np.where(low == self.x, 0.0, np.nextafter(self.x - low, np.inf))
         up = np.where(high == self.x, 0.0, np.nextafter(high - self.x, np.inf))
-        return np.minimum(down, reach), np.minimum(up, reach)
+        return np.minimum(down, self.r), np.minimum(up, self.r)
 
     @cached_property
     def z0(self) -> Vector:
@@ -60,14 +57,10 @@ class Setting:
         up = 1.0 + gamma(2 * self.network.inputs + 64)
         W = self.network.maps[0]
         if isinstance(W, np.ndarray):
-            return dual_norm(self.unweighted(W), self.q) * up
+            return dual_norm(W, self.q) * up
         step = max(1, MOST_AT_ONCE // W.shape[1])
-        parts = [dual_norm(self.unweighted(W[i : i + step].toarray()), self.q) * up for i in range(0, W.shape[0], step)]
+        parts = [dual_norm(W[i : i + step].toarray(), self.q) * up for i in range(0, W.shape[0], step)]
         return np.concatenate(parts)
-
-    def unweighted(self, G: Matrix) -> Matrix:
-        """g for distances without weights: g.w = (g / weights).(weights * w)."""
-        return G if self.weights is None else G / self.weights
 
     @cached_property
     def T(self) -> tuple[Vector, ...]:

@@ -107,7 +107,7 @@ class StepFloats:
         if L:
             drift = self.setting.r * float(np.abs(S) @ self.setting.row_sizes) * (1.0 + self.noise)
         else:
-            c, terms = c + float(A @ x), self.setting.unweighted(np.asarray(size @ abs(W)))
+            c, terms = c + float(A @ x), np.asarray(size @ abs(W))
             drift = self.setting.r * float(dual_norm(terms, self.setting.q)) * (1.0 + self.noise)
         return Halfspace(A, c - 1.02 * (error + self.noise * drift) - TINY, drift, uppers[::-1])
 

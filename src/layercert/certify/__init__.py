@@ -1,6 +1,7 @@
 """Certificates made from what a search leaves; `layercert.certificate` claims and checks, and imports none of this."""
 
-from layercert.certify.neurons import Unproved
 from layercert.certify.prove import prove
+from layercert.certify.recording import Recording
+from layercert.certify.replay import Unproved
 
-__all__ = ["Unproved", "prove"]
+__all__ = ["Recording", "Unproved", "prove"]

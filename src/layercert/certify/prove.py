@@ -1,22 +1,27 @@
-"""Certificates made. Any method's answer is certified in the same way: once the radius r is known, "nothing unsafe
-within r" is proved from scratch by the adaptive search, whose tree is small and whose leaves are plain multipliers
-(neurons.py). A geometric search would have to list every region it visited and every face it closed.
+"""Certificates made. The adaptive search is recorded while it runs, and its tree replayed in the checker's arithmetic
+(replay.py). Answers of other methods are certified in the same way: once the radius r is known, "nothing unsafe within
+r" is proved by an adaptive search of its own, whose tree is small. A geometric search would have to list every region
+it visited and every face it closed.
 
-For networks with few inputs and l_inf a box tree is tried first (boxes.py): a cut of the input takes a few bytes,
-a node of the adaptive search a slope for every neuron.
+For networks with few inputs and l_inf a box tree is tried first (boxes.py): a cut of the input takes a few bytes.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from layercert.arrays import Vector
 from layercert.bounds.magnitude import out_of_range
-from layercert.certificate.claim import BoxTree, Certificate, Tree
+from layercert.certificate.claim import AnyTree, Certificate
 from layercert.certificate.plain import without_weights
 from layercert.certificate.setting import Setting
+from layercert.certificate.step_floats import StepFloats
+from layercert.certify.ascent import Ascent
 from layercert.certify.boxes import Unclosed, box_tree
-from layercert.certify.neurons import TreeBuilder, TreeRecorder, Unproved
+from layercert.certify.recording import Recording
+from layercert.certify.replay import CAUTION, Replay, Unproved
 from layercert.norms import WeightedNorm
 from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
@@ -38,19 +43,28 @@ def prove(
     upper: float,
     deadline: float | None = None,
     by_boxes: bool | None = None,
+    recording: Recording | None = None,
 ) -> Certificate:
     """A certificate that no unsafe point is within lower*(1 - 1e-6) of x; Unproved if that fails.
 
     by_boxes: whether to try a box tree first; None leaves it to the number of inputs.
+    recording: what was recorded of the search that proved the bound; without one the search is done here.
     """
     try:
         with clock.until(deadline):
-            return _prove(problem, lower, witness, upper, by_boxes)
+            return _prove(problem, lower, witness, upper, by_boxes, recording)
     except clock.OutOfTime:
         raise Unproved("the time limit was reached before the proof was complete") from None
 
 
-def _prove(problem: Problem, lower: float, witness: Vector | None, upper: float, by_boxes: bool | None) -> Certificate:
+def _prove(
+    problem: Problem,
+    lower: float,
+    witness: Vector | None,
+    upper: float,
+    by_boxes: bool | None,
+    recording: Recording | None,
+) -> Certificate:
     if not problem.network.fits_dense:
         raise Unproved("the network's sparse layers are too large to be made dense, which certificates need")
     radius = min(lower * (1.0 - MARGIN), problem.reach)
@@ -59,7 +73,7 @@ def _prove(problem: Problem, lower: float, witness: Vector | None, upper: float,
     reason = out_of_range(plain, radius)
     if reason:
         raise Unproved(reason)
-    trees: list[Tree | BoxTree] = []
+    trees: list[AnyTree] = []
     if by_boxes is None:
         by_boxes = suits(problem.network)
     if by_boxes and math.isinf(problem.norm.p) and radius > 0:
@@ -68,7 +82,7 @@ def _prove(problem: Problem, lower: float, witness: Vector | None, upper: float,
         trees = _box_trees(without_weights(problem.within(full)), full, witness)
         radius = full if trees else radius
     if not trees:
-        trees = _neuron_trees(plain, radius)
+        trees = _neuron_trees(plain, radius, recording)
     return Certificate(
         network=problem.network.sha256,
         x=problem.x,
@@ -85,7 +99,7 @@ def _prove(problem: Problem, lower: float, witness: Vector | None, upper: float,
     )
 
 
-def _box_trees(problem: Problem, radius: float, witness: Vector | None) -> list[Tree | BoxTree]:
+def _box_trees(problem: Problem, radius: float, witness: Vector | None) -> list[AnyTree]:
     """Box trees for all clauses; none when next to a witness they grow too large (then neurons are split)."""
     setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
     # up to a radius that was asked for there is room for bounds; up to a witness boxes must shrink to nothing
@@ -96,16 +110,21 @@ def _box_trees(problem: Problem, radius: float, witness: Vector | None) -> list[
         return []
 
 
-def _neuron_trees(problem: Problem, radius: float) -> list[Tree | BoxTree]:
-    """The adaptive search's trees, one for each clause."""
+def _neuron_trees(problem: Problem, radius: float, recording: Recording | None) -> list[AnyTree]:
+    """Trees of neuron splits, one for each clause."""
     setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
     task = Task(problem, make_chain("default", problem.norm), radius * (1.0 + 0.5 * MARGIN))
-    recorder = TreeRecorder()
-    if radius > 0:
-        for _ in adaptive(task, recorder=recorder):
+    if radius > 0 and (recording is None or not recording.told):
+        recording = Recording()
+        for _ in adaptive(task, recorder=recording):
             clock.check()
-    trees: list[Tree | BoxTree] = []
-    for clause in problem.clauses:
-        builder = TreeBuilder(task, setting, recorder, clause)
-        trees.append(builder.tree() if radius > 0 else builder.trivial())
+    arithmetic, ascent = StepFloats(setting, CAUTION), Ascent(task, setting)
+    trees: list[AnyTree] = []
+    with np.errstate(all="ignore"):
+        for i, clause in enumerate(problem.clauses):
+            replay = Replay(setting, arithmetic, clause, ascent)
+            if radius > 0 and recording is not None:
+                trees.append(replay.tree(recording.forest_for(radius), i))
+            else:
+                trees.append(replay.trivial())
     return trees

@@ -44,11 +44,10 @@ class Forest:
 
     radius: float
     nodes: dict[int, Plan] = field(default_factory=dict)
-    roots: dict[int, int] = field(default_factory=dict)  # id of the clause -> node
-    clauses: list[Clause] = field(default_factory=list)  # keeps them alive, lest an id is given twice
+    roots: list[int] = field(default_factory=list)  # of the clauses, in their order
 
-    def root(self, clause: Clause) -> Plan | None:
-        return self.nodes.get(self.roots.get(id(clause), -1))
+    def root(self, clause: int) -> Plan | None:
+        return self.nodes.get(self.roots[clause]) if clause < len(self.roots) else None
 
 
 class Recording:
@@ -58,6 +57,11 @@ class Recording:
         self.forest = Forest(0.0)
         self.proved = Forest(0.0)
         self._rows: dict[int, list[KeptRows]] = {}
+
+    @property
+    def told(self) -> bool:
+        """Was there a search that told anything?"""
+        return bool(self.forest.nodes or self.proved.nodes)
 
     def forest_for(self, radius: float) -> Forest:
         """What is worth replaying for a proof in the ball of this radius."""
@@ -70,8 +74,7 @@ class Recording:
         self._rows.clear()
 
     def root(self, node: int, clause: Clause) -> None:
-        self.forest.roots[id(clause)] = node
-        self.forest.clauses.append(clause)
+        self.forest.roots.append(node)
 
     def rows(self, node: int, rows: RowParameters) -> None:
         if len(rows.neurons):

@@ -1,9 +1,9 @@
 """Trees of format 2 made: a recorded search is replayed in the checker's own arithmetic, a little more cautiously.
 
-At each node the search's halfspace comes first. If it does not close the node, the rows that the search left there
-bound neurons on its cap, in rounds, as long as that helps; every bound that is better than the one before becomes a use
-in the file. Where a node that the search closed stays open, it is repaired: the halfspace is optimised on the checker's
-own bounds, rows get new parameters, and at last the node is split further.
+At each node the search's halfspace is optimised on the checker's own bounds. If it does not close the node, rows bound
+neurons on its cap, with the parameters that the search left and moved as the search moves them; so round after round,
+as long as that helps. Every bound that is clearly better than the one before becomes a use in the file.
+Where a node that the search closed stays open, it is split further.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ class Replay:
         """The tree for radius 0, where nothing is to be proved."""
         return self.tables.pack([Node()])
 
-    def tree(self, forest: Forest) -> StepTree:
+    def tree(self, forest: Forest, clause: int) -> StepTree:
+        """The proof; `clause` is the number of ours in the search that was recorded."""
         n, m = self.tables.neurons, len(self.clause.d)
-        root = forest.root(self.clause) or Plan(Halfspace(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m)))
+        root = forest.root(clause) or Plan(Halfspace(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m)))
         stack = [Branch(root, self.arithmetic.start.copy(), np.full(2 * n, -1, np.int64))]
         while stack:
             clock.check()
@@ -221,8 +222,5 @@ class Replay:
         """Multipliers of the cap that bound the rows best, as they will be stored."""
         setting = self.setting
         down, up = setting.room
-        g = half.g
-        if setting.weights is not None:
-            G, g, down, up = G / setting.weights, g / setting.weights, down * setting.weights, up * setting.weights
-        _, lam = lowest_on_cap(np.ascontiguousarray(G), g, half.s, setting.r, setting.q, down, up)
+        _, lam = lowest_on_cap(np.ascontiguousarray(G), half.g, half.s, setting.r, setting.q, down, up)
         return np.asarray(np.clip(np.nan_to_num(lam, nan=0.0), 0.0, 1e29), dtype=np.float32)

@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
+from layercert.certificate.reach import lowest_point
 from layercert.certificate.region import Region
-from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import Halfspace, StepFloats
 from layercert.certificate.steps import Passes
-from layercert.certificate.support import lowest_point
 
 #: A pull grows by this share of what the cap asks for beyond it, or grows and falls by this share of itself.
 PULL_PACE, PULL_SHARE = 0.3, 0.5
@@ -40,7 +39,7 @@ def move(
     pace: Vector,
 ) -> Moved:
     """New parameters after a pass; `rows.lams` are those that it was evaluated with, `pace` is one number per row."""
-    h = least_points(arithmetic.setting, G + rows.lams[:, None] * half.g)
+    h = lowest_point(arithmetic.setting, G + rows.lams[:, None] * half.g)
     slopes = rows.slopes.copy()
     betas = np.zeros_like(slopes) if rows.betas is None else rows.betas.copy()
     for layer in range(k):
@@ -70,12 +69,3 @@ def move(
     )
     pulls = np.where(pulls > LEAST_PULL, np.minimum(pulls, MOST_PULL), 0.0)
     return Moved(slopes, betas, np.nan_to_num(pulls, nan=0.0))
-
-
-def least_points(setting: Setting, T: Matrix) -> Matrix:
-    """Where each row is least on ball and box, roughly, as an offset from x."""
-    if setting.weights is None:
-        return lowest_point(setting, T)
-    weights = setting.weights
-    plain = Setting(setting.network, setting.x, setting.p, setting.r, setting.domain)
-    return np.asarray(lowest_point(plain, T / weights) / weights)

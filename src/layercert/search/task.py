@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from layercert.programs.chain import SolverChain
 from layercert.programs.program import Programs, Solutions, gap_closed, single
 from layercert.search.events import Event, Improve
 from layercert.search.incumbent import Incumbent
+
+if TYPE_CHECKING:
+    from layercert.search.adaptive.record import Recorder
 
 #: Without a radius or a domain, distances beyond this many times the size of x are not looked at.
 HORIZON = 1e6
@@ -81,6 +85,7 @@ class Task:
         self.relaxed: tuple[Cell, float, Relaxation | None] | None = None  # the last one, with its cell and U
         self.note = ""  # what the result should say about how it was found
         self.horizon = horizon(problem)
+        self.recorder: Recorder | None = None  # told of every step of the proof, by a search that has steps to tell
 
     @cached_property
     def cells(self) -> Cells:

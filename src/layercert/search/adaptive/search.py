@@ -26,10 +26,12 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     """The nearest unsafe point, exactly; every Bound is proved, rounding included."""
     problem = task.problem
     effort = effort or Effort()
+    again = recorder is not None  # a search for its record: the answer is known, and bounds on the way are of no use
+    recorder = recorder or task.recorder
     if not problem.clauses:
         yield Bound(task.U)
         return
-    if (problem.network.is_sparse or problem.network.neurons > MANY) and recorder is None:
+    if (problem.network.is_sparse or problem.network.neurons > MANY) and not again:
         yield from large(task)  # bounds at once: the root alone may take long, or too much memory
         if not problem.network.fits_dense:
             task.note = "too large for the exact search: " + (task.note or "bounds by linear relaxation")
@@ -49,7 +51,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
             yield from ball.polish(first.point - problem.x, problem.clauses.index(first.clause))
             first = None
         events = ball.run()
-        yield from events if recorder is not None else _anytime(task, effort, ball, events, proved)
+        yield from events if again else _anytime(task, effort, ball, events, proved)
         if radius >= task.cutoff:
             return
         proved, radius = radius, min(GROWTH * radius, task.cutoff)

@@ -1,0 +1,114 @@
+"""Format 2 in balls (Arb, through python-flint): every number carries its own rigorous error.
+
+Bounds of neurons are rounded outward to float64 after each pass; everything else stays a ball. No error analysis of
+ours is involved.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from layercert.arrays import Matrix, Vector
+from layercert.certificate.balls import BallArithmetic, _down
+from layercert.certificate.region import Region
+from layercert.certificate.setting import Setting
+from layercert.certificate.steps import Objective, Passes
+
+
+class BallHalfspace(NamedTuple):
+    g: Any  # one row
+    s: Any
+    uppers: list[tuple[Any, Any]]  # uppers[k]: a row over the inputs of layer k, and a constant
+
+
+class StepBalls:
+    """The passes of steps in ball arithmetic."""
+
+    exact = True
+
+    def __init__(self, setting: Setting) -> None:
+        self.balls = BallArithmetic(setting)
+        self.setting, self.name = setting, self.balls.name
+        self.arb, self.mat = self.balls.flint.arb, self.balls.flint.arb_mat
+        self.widths = setting.network.widths
+        self.starts = np.cumsum([0, *self.widths])
+
+    @cached_property
+    def start(self) -> Region:
+        """Bounds on the whole ball: one pass for each neuron and side, lower lines 0 or z, whichever is nearer."""
+        sizes = self.setting.T[: len(self.widths)]
+        region = Region([-T for T in sizes], [T.copy() for T in sizes], [np.zeros(n) for n in self.widths])
+        for k, width in enumerate(self.widths):
+            slopes = np.concatenate([np.zeros(0), *((region.hi[j] > -region.lo[j]) * 1.0 for j in range(k))])
+            neurons, sides = np.tile(np.arange(width), 2), np.repeat([1.0, -1.0], width)
+            zeros = np.zeros(2 * width)
+            rows = Passes(neurons, sides, zeros, zeros, np.tile(slopes, (2 * width, 1)), None)
+            self.narrow(region, None, k, rows)
+        return region
+
+    def objective(self, C: Matrix, d: Vector, region: Region, own: Objective) -> BallHalfspace:
+        """g.w + s <= mu.(C f(x + w) - d) on the node."""
+        balls, L = self.balls, len(self.widths)
+        row = balls._matrix(own.mu[None]) * balls._matrix(C)
+        A = row * balls.W[-1]
+        c = (row * balls.b[-1] - balls._matrix(own.mu[None]) * balls._matrix(d[:, None]))[0, 0]
+        if L == 0:
+            return BallHalfspace(A, c + (A * balls._matrix(self.setting.x[:, None]))[0, 0], [])
+        uppers: list[tuple[Any, Any]] = []
+        for k in range(L - 1, -1, -1):
+            part = slice(int(self.starts[k]), int(self.starts[k + 1]))
+            A, constants = self._layer(A, [c], region, k, own.alpha[None, part], own.beta[None, part])
+            c = constants[0]
+            uppers.append((A, c))
+        return BallHalfspace(A, c, uppers[::-1])
+
+    def excludes(self, half: BallHalfspace) -> bool:
+        return bool(half.s > self.balls._fall(half.g, 0))
+
+    def narrow(self, region: Region, half: BallHalfspace | None, k: int, rows: Passes) -> bool:
+        """Take the bounds that rows of layer k prove; False when the node turns out empty."""
+        W = self.setting.network.weights[k][rows.neurons]
+        A = self.balls._matrix(rows.sides[:, None] * W)
+        source = self.balls.b[k] if k > 0 else self.balls.z0
+        c = [source[int(i), 0] * float(side) for i, side in zip(rows.neurons, rows.sides, strict=True)]
+        if half is not None and k > 0 and rows.pulls.any():
+            row, constant = half.uppers[k]
+            A += self.balls._matrix(rows.pulls[:, None]) * row
+            c = [own + constant * float(pull) for own, pull in zip(c, rows.pulls, strict=True)]
+        for j in range(k - 1, -1, -1):
+            part = slice(int(self.starts[j]), int(self.starts[j + 1]))
+            side = region.lines(j).side
+            betas = None if rows.betas is None else np.maximum(rows.betas[:, part] * side, 0.0)
+            A, c = self._layer(A, c, region, j, rows.slopes[:, part], betas)
+        n = A.ncols()
+        values = np.empty(len(c))
+        for i, lam in enumerate(rows.lams):
+            value, T = c[i], A
+            if lam > 0:
+                assert half is not None
+                value = value + half.s * float(lam)
+                T = self.mat([[A[i, j] + half.g[0, j] * float(lam) for j in range(n)]])
+            values[i] = _down(value - self.balls._fall(T, 0 if lam > 0 else i))
+        return region.narrow(k, rows.neurons, rows.sides, values)
+
+    def _layer(
+        self, A: Any, c: list[Any], region: Region, k: int, slopes: Matrix, betas: Matrix | None
+    ) -> tuple[Any, list[Any]]:
+        """Rows over the outputs of layer k as rows over its inputs."""
+        balls, lines = self.balls, region.lines(k)
+        balls._check_lines(region.lo[k], region.hi[k], lines.su, lines.iu, lines.open)
+        S = self.mat(A.nrows(), A.ncols())
+        for i in range(A.nrows()):
+            for j in range(A.ncols()):
+                own, off = float(slopes[min(i, len(slopes) - 1), j]), not (lines.on[j] or lines.open[j])
+                value = balls._slope(A[i, j], lines.on[j], off, own, float(lines.su[j]))
+                if lines.open[j]:
+                    c[i] = c[i] + balls._negative(A[i, j]) * float(lines.iu[j])
+                elif betas is not None and betas[i, j] > 0:
+                    value = value - self.arb(float(betas[i, j])) * float(lines.side[j])
+                S[i, j] = value
+        shift = S * (balls.b[k] if k > 0 else balls.z0)
+        return S * balls.W[k], [c[i] + shift[i, 0] for i in range(A.nrows())]
