@@ -122,10 +122,10 @@ class Replay:
         for turn in range(most + 1):
             clock.check()
             own = self.ascent.improved(self.clause, region, own)
-            number, objective = self.tables.add_objective(scaled(own.own))
+            number, objective = self.tables.add_objective(scaled(own.own), precise=own.split < 0)
             half = self.arithmetic.objective(self.clause.C, self.clause.d, region, objective)
             step = Step(number)
-            if self.arithmetic.excludes(half):
+            if self.arithmetic.excludes(half) or (own.split < 0 and self._excludes_exactly_so(region, objective)):
                 node.steps.append(step)
                 return True, own
             left = self._gap(half)
@@ -138,6 +138,11 @@ class Replay:
             if empty:
                 return True, own
         return False, own
+
+    def _excludes_exactly_so(self, region: Region, objective: Objective) -> bool:
+        """A linear piece that cannot be split has a last chance: the checker's own margins."""
+        plain = StepFloats(self.setting)
+        return plain.excludes(plain.objective(self.clause.C, self.clause.d, region, objective))
 
     def _gap(self, half: Half) -> float:
         """How far the halfspace is from excluding the ball, in units of what it would take."""

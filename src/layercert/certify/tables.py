@@ -39,7 +39,7 @@ class Tables:
         self.starts = np.cumsum([0, *widths])
         self.neurons = int(self.starts[-1])
         self.alpha: list[NDArray[Any]] = []
-        self.beta: list[NDArray[np.float32]] = []
+        self.beta: list[NDArray[Any]] = []  # of float32, or of float64 where a leaf needs it
         self.mu: list[Vector] = []
         self.target: list[int] = []
         self.side: list[int] = []
@@ -47,10 +47,10 @@ class Tables:
         self.slopes: list[NDArray[np.uint8]] = []  # over all neurons below
         self.splits: list[tuple[NDArray[Any], NDArray[np.float32]]] = []
 
-    def add_objective(self, own: Halfspace) -> tuple[int, Objective]:
-        """Its number, and the values as they will be read."""
+    def add_objective(self, own: Halfspace, precise: bool = False) -> tuple[int, Objective]:
+        """Its number, and the values as they will be read; precise: multipliers of sides in float64, not in float32."""
         alpha = np.rint(own.alpha * np.iinfo(ALPHA).max).astype(ALPHA)
-        beta = own.beta.astype(np.float32)
+        beta = own.beta if precise else own.beta.astype(np.float32)
         self.alpha.append(alpha)
         self.beta.append(beta)
         self.mu.append(own.weights)
@@ -89,7 +89,7 @@ class Tables:
             lam=lam,
             mu=mu,
             alpha=np.array([self.alpha[i] for i in wanted]).reshape(len(wanted), self.neurons),
-            beta=np.array([self.beta[i] for i in wanted]).reshape(len(wanted), self.neurons),
+            beta=np.array([self.beta[i] for i in wanted], ndmin=2).reshape(len(wanted), self.neurons),
             target=np.array([self.target[i] for i in used], np.int32),
             side=np.array([self.side[i] for i in used], np.int8),
             pull=np.array([self.pull[i] for i in used], np.float32),
