@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.random import Generator
 
 import layercert as lc
-from layercert.certificate.claim import BoxTree, Certificate, Tree
+from layercert.certificate.claim import Certificate
 from soundness.judge import claim_faults
 from soundness.kind import Outcome
 from soundness.questions import Question, cornered, plain, tied
@@ -113,10 +113,8 @@ def _tree(rng: Generator, c: Certificate) -> Certificate:
     if not c.trees:
         return c
     k = int(rng.integers(len(c.trees)))
-    tree: Tree | BoxTree = c.trees[k]
-    names = (
-        ["axis", "cut"] if isinstance(tree, BoxTree) else ["layer", "neuron", "rounds", "alpha", "beta", "mu", "touch"]
-    )
+    tree = c.trees[k]
+    names = [field.name for field in fields(tree)]
     name = str(rng.choice(names))
     array = np.array(getattr(tree, name))
     if array.size:

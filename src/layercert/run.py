@@ -339,7 +339,7 @@ def _result(session: Session, status: Status | Verdict, note: str, how: How) -> 
 
 
 def _certified(session: Session, result: Result, time_limit: float | None) -> Result:
-    """With the proof of the bound reached, from what was recorded of the search, with the time limit again; or why not."""
+    """With the proof of the bound reached, from what was recorded of the search (with the time limit again)."""
     problem, recording = session.progress.problem, session.recorder
     assert isinstance(recording, Recording)
     far = min(problem.radius, problem.reach, horizon(problem))

@@ -23,6 +23,7 @@ from layercert.certificate.claim import GO_ON, AnyTree, BoxTree, Certificate, Tr
 from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters
 from layercert.certificate.plain import without_weights
 from layercert.certificate.rejected import Rejected
+from layercert.certificate.sentence import sentence_of
 from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import StepFloats
 from layercert.certificate.step_tree import StepArithmetic, prove_step_tree
@@ -130,7 +131,7 @@ def check(network: Network, certificate: Certificate | WholeCertificate, exact: 
             raise Rejected("x itself is unsafe")
     except Rejected as error:
         return Report(False, 0.0, math.inf, 0, "", str(error))
-    sentence = _sentence(problem, certificate, upper, leaves, arithmetic.name)
+    sentence = sentence_of(problem, certificate, upper, leaves, arithmetic.name)
     return Report(True, certificate.radius, upper, leaves, sentence)
 
 
@@ -153,7 +154,7 @@ def _check_whole(network: Network, certificate: WholeCertificate, exact: bool) -
     except Rejected as error:
         return Report(False, 0.0, math.inf, 0, "", str(error))
     arithmetic = "ball arithmetic" if exact else "outward-rounded float64 arithmetic"
-    sentence = _sentence(problem, claim, own.upper, leaves, arithmetic)
+    sentence = sentence_of(problem, claim, own.upper, leaves, arithmetic)
     among = [f"input {i} a whole number" for i in certificate.integer]
     among += [f"one of the inputs {', '.join(map(str, group))} 1 and the others 0" for group in certificate.groups]
     sentence = sentence.replace("every point", "every admissible point").replace("no point", "no admissible point")
@@ -374,33 +375,3 @@ def rounds_to_empty(
 def by_layer(values: Any, ends: Indices) -> list[Vector]:
     v = np.asarray(values, dtype=np.float64)
     return [v[ends[k] : ends[k + 1]] for k in range(len(ends) - 1)]
-
-
-def _sentence(problem: Problem, certificate: Certificate, upper: float, leaves: int, arithmetic: str) -> str:
-    """What was proved, in one sentence a reviewer can quote; `upper` is the witness's distance, rounded up."""
-    norm = problem.norm.name
-    given = "that is not given" if certificate.asked is None else "that is given"
-    classes = str(certificate.label) if certificate.asked is None else " or ".join(map(str, certificate.asked))
-    where = "" if certificate.domain is None else " inside the domain"
-    if certificate.radius == 0 and certificate.witness is not None:  # of x itself nothing is said
-        what = "with an unsafe output" if certificate.label is None else f"{given} class {classes}"
-        return (
-            f"Proved for the network with SHA-256 {certificate.network[:16]}...: "
-            f"a point{where} {what} lies at {norm} distance {upper:.9g} of x ({arithmetic})."
-        )
-    if certificate.label is None and problem.reach <= certificate.radius:  # the reach is rounded up
-        claim = "no point of the domain has an unsafe output"
-    elif certificate.label is None:
-        claim = f"no point within {norm} distance {certificate.radius:.9g} of x{where} has an unsafe output"
-    elif certificate.asked is not None:
-        claim = f"no point within {norm} distance {certificate.radius:.9g} of x{where} is given class {classes}"
-    else:
-        claim = f"every point within {norm} distance {certificate.radius:.9g} of x{where} is given class {classes}"
-    text = f"Proved for the network with SHA-256 {certificate.network[:16]}...: {claim}"
-    if certificate.witness is not None:
-        what = "a point that is" if certificate.asked is not None else "a point that is not"
-        what = "an unsafe point" if certificate.label is None else what
-        text += f", and {what} lies at distance {upper:.9g}"
-    elif problem.reach > certificate.radius:
-        text += "; there is no witness, so no upper bound of the distance is proved"
-    return f"{text} ({leaves} {'leaf' if leaves == 1 else 'leaves'}, {arithmetic})."

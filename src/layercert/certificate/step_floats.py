@@ -98,9 +98,10 @@ class StepFloats:
         alphas, betas = _by_layer(own.alpha, region), _by_layer(own.beta, region)
         for k in range(L - 1, -1, -1):
             lines = region.lines(k)
-            error = error + 1.01 * float((np.abs(A) + betas[k]) @ self.Q[k])
+            beta = np.where(lines.open, 0.0, betas[k])
+            error = error + 1.01 * float((np.abs(A) + beta) @ self.Q[k])
             down = np.minimum(A, 0.0)
-            S = np.where(lines.open & (A > 0), A * alphas[k], A * lines.su) - betas[k] * lines.side
+            S = np.where(lines.open & (A > 0), A * alphas[k], A * lines.su) - beta * lines.side
             c = c + float(down @ lines.iu) + float(S @ (self.biases[k] if k > 0 else self.setting.z0))
             A = np.asarray(S @ self.maps[k])
             uppers.append(Upper(A, c, error))

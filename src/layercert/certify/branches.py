@@ -9,8 +9,8 @@ import numpy as np
 
 from layercert.certificate.claim import BoxTree, Certificate
 from layercert.certificate.whole import AXIS, GROUP, LEAF, WholeCertificate
-from layercert.certify.neurons import Unproved
 from layercert.certify.prove import MARGIN, prove
+from layercert.certify.replay import Unproved
 from layercert.norms import WeightedNorm
 from layercert.search.branching import Box, Branching, left_of
 

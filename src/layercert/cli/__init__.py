@@ -100,8 +100,13 @@ def _parser() -> argparse.ArgumentParser:
     add_reproduce(commands).set_defaults(run=_run_reproduce)
 
     check = commands.add_parser("check", help="re-prove a certificate, with neither search nor solver")
-    check.add_argument("certificate", help="the certificate file")
-    check.add_argument("model", help="the network it is about: .onnx, .npz, or the name of a shipped one")
+    check.add_argument("certificate", metavar="PROOF", help="the certificate file, or the folder of a run: all of its")
+    check.add_argument(
+        "model", nargs="?", help="the network it is about: .onnx, .npz, or the name of a shipped one; a run has its own"
+    )
+    add_data(check, "--input", required=False)
+    check.add_argument("--show", metavar="FOLDER", help="write x and the witness as pictures")
+    check.add_argument("--jobs", type=int, help="processes for the certificates of a run (default: one per core)")
     check.add_argument(
         "--spec", metavar="SPEC", help="does the certificate (with its files -2, -3, ..) prove this property's answer?"
     )
@@ -112,6 +117,12 @@ def _parser() -> argparse.ArgumentParser:
     complete = commands.add_parser("completion", help="a script that completes commands and options in your shell")
     complete.add_argument("shell", help='bash, zsh or fish: eval "$(layercert completion bash)"')
     complete.set_defaults(run=lambda args: _run_completion(parser, args))
+
+    export = commands.add_parser("export", help="a model as plain arrays, for the stand-alone checker")
+    export.add_argument("model", help="a .onnx or .npz network, or the name of a shipped one")
+    export.add_argument("network", metavar="NETWORK.npz", help="the file to write")
+    add_threshold(export)
+    export.set_defaults(run=_run_export)
 
     warm = commands.add_parser("warmup", help="compile every kernel now, on all cores, so that nothing waits later")
     warm.add_argument("--jobs", type=int, help="processes (default: one per core)")
@@ -154,6 +165,12 @@ def _run_check(args: argparse.Namespace) -> int:
     from layercert.cli.check import run_check
 
     return run_check(args)
+
+
+def _run_export(args: argparse.Namespace) -> int:
+    from layercert.cli.check import run_export
+
+    return run_export(args)
 
 
 # The commands live in their own module, imported only when one of them runs: --help must not wait for numpy.

@@ -269,7 +269,7 @@ COLUMNS = (
     ("name", "input", "text"), ("status", "status", "text"), ("lower", "lower", "number"), ("upper", "upper", "number"),
     ("label", "class", "text"), ("target", "nearest", "text"), ("series", "model", "text"), ("norm", "norm", "text"),
     ("method", "method", "text"), ("seconds", "seconds", "number"), ("programs", "programs", "number"),
-    ("certificate", "proof", "text"), ("note", "note", "text"),
+    ("certificate", "proof", "text"), ("checked", "checked", "text"), ("note", "note", "text"),
 )  # fmt: skip
 
 
@@ -280,6 +280,7 @@ def _columns(results: Results) -> list[dict[str, str]]:
         "norm": len(results.norms) > 1,
         "method": len(results.methods) > 1,
         "certificate": any(r.certificate for r in results.records),
+        "checked": any(r.checked for r in results.records),
         "note": any(_note(r) for r in results.records),
     }
     return [{"key": k, "title": t, "kind": kind} for k, t, kind in COLUMNS if said.get(k, True)]
@@ -311,6 +312,7 @@ def _row(r: Record, names: Sequence[str], pictures: Pictures) -> dict[str, Any]:
         "programs": r.programs,
         "seconds": round(r.seconds, 4),
         "certificate": r.certificate,
+        "checked": r.checked,
         "note": _note(r),
         "text": f"{r.name} {r.series} {r.norm} {r.method} {r.status} {label} {target} {_note(r)}".lower(),
     }

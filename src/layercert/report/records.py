@@ -7,12 +7,13 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from layercert.arrays import Vector
 from layercert.attack.strict import Holds
+from layercert.batch.checking import Checked, checked_before
 from layercert.batch.errors import RunError
 from layercert.batch.store import Store, open_store
 from layercert.result import NEARLY
@@ -43,6 +44,7 @@ class Record:
     seconds: float
     note: str
     certificate: str | None
+    checked: str = ""  # what the last check of its certificate found
     asked: tuple[float, ...] = ()  # the radii at which the run verifies
     used: str = ""  # the method that answered
     holds: Holds | None = None  # in which arithmetics the witness is one
@@ -91,6 +93,7 @@ class Run:
     sessions: list[dict[str, Any]]
     models: list[tuple[str, str]]
     planned: int
+    checked: dict[int, Checked] = field(default_factory=dict)  # by job, where `layercert check RUN` was there
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +168,8 @@ def read_runs(folders: Sequence[Path], out: Path) -> Results:
     records: list[Record] = []
     for number, folder in enumerate(folders):
         with closing(open_store(folder)) as store:
-            run = Run(folder, store.facts(), store.sessions(), store.models(), store.planned())
+            facts, sessions = store.facts(), store.sessions()
+            run = Run(folder, facts, sessions, store.models(), store.planned(), checked_before(folder))
             runs.append(run)
             records += [_record(row, number, names[number], run, out) for row in store.rows()]
     if not records:
@@ -181,6 +185,7 @@ def _run_names(folders: Sequence[Path]) -> list[str]:
 
 
 def _record(row: dict[str, Any], number: int, run_name: str, run: Run, out: Path) -> Record:
+    checked = run.checked.get(row["job"])
     series = f"{run_name}: {row['model']}" if run_name and len(run.models) > 1 else run_name or row["model"]
     certificate = row["certificate"]
     return Record(
@@ -202,6 +207,7 @@ def _record(row: dict[str, Any], number: int, run_name: str, run: Run, out: Path
         seconds=row["seconds"],
         note=row["note"],
         certificate=None if certificate is None else os.path.relpath(run.folder / certificate, out),
+        checked="" if certificate is None or checked is None else str(checked),
         asked=tuple(run.facts["identity"].get("eps", ())),
         used=row["used"],
         holds=None if row["holds"] is None else Holds(**json.loads(row["holds"])),

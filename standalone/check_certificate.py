@@ -1,0 +1,500 @@
+#!/usr/bin/env python3
+"""Check a LayerCert certificate of format 2 with Python and numpy alone.
+
+    python check_certificate.py PROOF.npz NETWORK.npz [--exact]
+
+Exit code 0: proved, and what; 1: not proved, and why; 2: a file cannot be read. NETWORK.npz holds W0, b0, W1, b1, ..
+(`layercert export MODEL NETWORK.npz` writes it). Written from docs/certificate-format.md, where the theorems are.
+
+The idea. A point v = x + w is unsafe when C f(v) <= d. Take weights mu >= 0 and F = mu.(C f - d): unsafe points have
+F <= 0. Going down the layers from F, replace A_j relu(z_j) by something that is at most as large: alpha z_j with
+0 <= alpha <= 1 where A_j > 0, the chord su z_j + iu over [lo, hi] where A_j < 0, z_j or 0 where the sign of z_j is
+known. What is left is linear: g.w + s <= F <= 0. If g.w + s > 0 on the whole ball, nothing unsafe is there. If not, the
+same descent from t z_i + pull F (t = 1 or -1) gives h.w + c <= t z_i at unsafe points, so that for every lam >= 0
+
+    t z_i >= h.w + c + lam (g.w + s) >= c + lam s - sigma(h + lam g),      sigma(t) = max of -t.w on ball and box,
+
+which bounds neuron i and makes the next chords shorter. A tree of cases (z_j >= 0 or z_j <= 0) covers all points. All
+numbers in the file (alpha, mu, pull, lam, ..) may be anything in range, so they need no trust.
+
+Arithmetic. With --exact all numbers are fractions; only roots and powers are bounded (from above), and bounds of
+neurons are rounded outward to float64 when they are stored. Without it everything is float64: a sum of n terms is wrong
+by less than n u / (1 - n u) times the sum of the absolute terms, u = 2^-53, in whatever order. `eps` is that for more
+terms than any sum here has. A descent taken at its word (its computed vectors are exact numbers from then on) errs at
+neuron j by eps (|A_j| + beta_j)(4 Z_j + 3 M_j): three roundings in S_j, which meets |z_j| <= Z_j; the sums for c and
+for the next A, which meet |W_j| x + |b_j| <= M_j. What underflow takes is less than TINY as long as values and products
+of weights stay below 1e75, which is checked. In exact mode all these margins are zero.
+"""
+
+import hashlib
+import json
+import math
+import sys
+import zipfile
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+
+TINY, LARGE, MOST, BYTES = 1e-150, 1e75, 1e30, 1 << 30  # files that unpack to more bytes are not read
+
+
+class NotProved(Exception):  # noqa: N818 - an outcome
+    """The certificate proves nothing, and why."""
+
+
+def need(condition, reason):
+    if not condition:
+        raise NotProved(reason)
+
+
+def read(path):
+    """All arrays of an .npz, without pickles and without bombs."""
+    with zipfile.ZipFile(path) as archive:
+        sizes = [member.file_size for member in archive.infolist()]
+        if sum(sizes) > BYTES or len(set(archive.namelist())) < len(sizes):
+            raise ValueError("it is too large, or has an array twice")
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def hashed(*arrays):
+    parts = (repr(tuple(map(int, a.shape))).encode() + np.ascontiguousarray(a, dtype="<f8").tobytes() for a in arrays)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def read_network(path):
+    arrays, W, b = read(path), [], []
+    while f"b{len(b)}" in arrays:
+        name = f"W{len(b)}"
+        if name not in arrays:  # compressed rows
+            data, at, ends, shape = (arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr", "shape"))
+            arrays[name] = np.zeros(shape)
+            arrays[name][np.repeat(np.arange(len(ends) - 1), np.diff(ends)), at] = data
+        W.append(arrays[name].astype(np.float64))
+        b.append(arrays[f"b{len(b)}"].astype(np.float64))
+    sizes = [W[0].shape[1], *(len(v) for v in b)]
+    fit = all(w.shape == (m, n) and v.ndim == 1 for w, v, n, m in zip(W, b, sizes, sizes[1:], strict=False))
+    if not fit or not all(np.isfinite(a).all() for a in W + b):
+        raise ValueError("its layers do not fit each other, or a weight is not a finite number")
+    return W, b, float(arrays.get("threshold", 0.0))
+
+
+def fractions_of(a):
+    """An array of float64 as an array of fractions."""
+    out = np.empty(np.shape(a), dtype=object)
+    out.ravel()[:] = [Fraction(float(v)) for v in np.ravel(a)]
+    return out
+
+
+def down(value):
+    """A float64 that is no larger."""
+    try:
+        near = float(value)
+    except OverflowError:
+        return -math.inf
+    return near if Fraction(near) <= value else math.nextafter(near, -math.inf)
+
+
+def norm_up(parts, q):
+    """A fraction that is no less than the l_q norm of nonnegative fractions, and hardly more (q a fraction > 1)."""
+    top = max(parts)
+    if not top:
+        return top
+    if q == 2:
+        total = sum(v * v for v in parts)
+        shift = max(0, 240 - total.numerator.bit_length() + total.denominator.bit_length()) // 2 + 1
+        return Fraction(math.isqrt((total.numerator << 2 * shift) // total.denominator) + 1, 1 << shift)
+    with localcontext(Context(prec=60)):  # ln and exp are correctly rounded: 1e-40 is more than enough
+        power, slack = Decimal(q.numerator) / Decimal(q.denominator), 1 + Decimal(10) ** -40
+        logs = [(Decimal((v / top).numerator) / Decimal((v / top).denominator)).ln() * power for v in parts if v]
+        total = sum(max(log, Decimal(-500)).exp() for log in logs) * slack
+        return top * Fraction((total.ln() / power).exp() * slack)
+
+
+class Ball:
+    """{w : ||weights * w||_p <= r, low <= x + w <= high}, and sigma on it."""
+
+    def __init__(self, x, p, r, box, weights, exact):
+        self.p, self.r, self.exact, self.boxed = p, r, exact, box is not None
+        self.weights = np.ones(len(x)) if weights is None else weights
+        self.q = None if p in (1.0, math.inf) else Fraction(p) / (Fraction(p) - 1)
+        self.fall = self.rise = np.full(len(x), r)
+        if box is not None:  # weights times how far a coordinate can fall and rise, at most r, rounded up
+            ends = (np.clip(box[0], -1e300, None), np.clip(box[1], None, 1e300))
+            ways = (fractions_of(self.weights) * abs(fractions_of(end) - fractions_of(x)) for end in ends)
+            self.fall, self.rise = (np.array([min(-down(-v), r) for v in way]) for way in ways)
+
+    def sigma(self, T):
+        """For each row t of T the largest -t.w on the ball, rounded up."""
+        floats = T.astype(np.float64)
+        size, room = np.abs(floats) / self.weights, np.where(floats > 0, self.fall, self.rise)
+        keep = np.full_like(size, 0.0 if math.isinf(self.p) else np.inf)
+        if self.boxed and not math.isinf(self.p):
+            keep = self.kept(size, room)
+        if self.exact:
+            size, room = abs(T) / fractions_of(self.weights), fractions_of(room)
+            part = np.where(np.isinf(keep), size, np.minimum(size, fractions_of(np.where(np.isinf(keep), 0, keep))))
+            return Fraction(self.r) * self.dual_norm(part) + ((size - part) * room).sum(axis=1)
+        part = np.minimum(size, keep)
+        total = self.r * self.dual_norm(part) + ((size - part) * room).sum(axis=1)
+        return total * (1.0 + (4 * T.shape[1] + 256) * 2.3e-16) + TINY
+
+    def dual_norm(self, part):
+        """||part||_q row by row: rounded up if exact, else up to (2 n + 100) roundings."""
+        if self.q is None:
+            return part.sum(axis=1) if math.isinf(self.p) else part.max(axis=1)
+        if part.dtype == object:
+            return np.array([norm_up(list(row), self.q) for row in part], dtype=object)
+        top, q = part.max(axis=1), float(self.q)  # in units of the largest, lest powers vanish
+        return top * ((part / np.where(top > 0, top, 1.0)[:, None]) ** q).sum(axis=1) ** (1 / q)
+
+    def kept(self, size, room):
+        """The most that each coordinate keeps in t1: the best split, or nearly (any is sound)."""
+        if self.p == 1.0:
+            order = np.argsort(-size, axis=1, kind="stable")
+            filled = np.cumsum(np.take_along_axis(room, order, 1), axis=1)
+            at = np.minimum((filled < self.r).sum(axis=1), size.shape[1] - 1)
+            m = np.take_along_axis(size, np.take_along_axis(order, at[:, None], 1), 1)
+            return np.where(filled[:, -1:] < self.r, 0.0, m) + np.zeros_like(size)
+        p, q, share = self.p, float(self.q), np.minimum(room / self.r, 1.0)
+        top = size.max(axis=1, keepdims=True, initial=0.0)
+        unit = size / np.where(top > 0, top, 1.0)
+        m, ceiling = np.full((len(size), 1), np.inf), np.full_like(size, np.inf)
+        for _ in range(60):
+            full = unit > ceiling
+            left = 1.0 - np.where(full, share**p, 0.0).sum(axis=1, keepdims=True)
+            rest = np.where(full, 0.0, unit**q).sum(axis=1, keepdims=True)
+            last, m = m, np.where(left > 0, (rest / np.where(left > 0, left, 1.0)) ** (1.0 / q), 0.0)
+            ceiling = m * share ** (p - 1.0)
+            if not (m < last * (1 - 1e-13)).any():
+                break
+        return ceiling * top
+
+
+class Proof:
+    """Bounds lo <= z <= hi by layer (from 1; index 0 is unused), and the descents of one network on one ball."""
+
+    def __init__(self, W, b, x, ball, exact):
+        self.exact, self.ball, self.L = exact, ball, len(W) - 1
+        self.widths = [len(x)] + [len(v) for v in b[:-1]]
+        self.starts = np.cumsum([0, *self.widths[1:]])  # the neurons of layer k begin at starts[k - 1]
+        self.num = fractions_of if exact else (lambda a: np.asarray(a, dtype=np.float64))
+        self.W, self.b, self.x = [self.num(w) for w in W], [self.num(v) for v in b], self.num(x)
+        terms = (4 * (sum(self.widths) + len(b[-1])) + 256) * 2.0**-53
+        self.eps, self.tiny, self.slip = (Fraction(0),) * 3 if exact else (1.02 * terms / (1 - terms), TINY, 1e-15)
+        reach = ball.r * Ball.dual_norm(ball, np.abs(W[0]) / ball.weights) * (1 + 1e-9) + TINY
+        self.reach = self.num(reach)  # at least |W^0_j.w| on the ball
+        growth = np.ones(len(b[-1]))  # of coefficients on their way down
+        for w in reversed(W):
+            growth = np.maximum(growth, 1.0) @ np.abs(w)
+            need(exact or (growth < LARGE).all(), "products of weights exceed 1e75: try --exact")
+        self.err, self.lo, self.hi, self.phase = ([None] * (self.L + 1) for _ in range(4))
+        self.P = [np.abs(x)] + [None] * self.L  # bounds of |x^k| on the ball
+        for k in range(1, self.L + 1):  # the start of the page
+            M = (np.abs(W[k - 1]) @ self.P[k - 1] + np.abs(b[k - 1])) * (1 + 1e-9) + TINY
+            size = (M + (reach if k == 1 else 0.0)) * (1 + 1e-9)
+            need((size < (np.inf if exact else LARGE)).all(), "numbers beyond 1e75 can occur on this ball: try --exact")
+            self.lo[k], self.hi[k], self.phase[k], n = -size, size.copy(), np.zeros(len(M)), len(M)
+            self.err[k] = self.num(float(self.eps) * (4 * size + 3 * M) + float(self.tiny))
+            nearer = np.concatenate([np.zeros(0)] + [(self.hi[j] > -self.lo[j]) * 1.0 for j in range(1, k)])
+            slopes, zeros = np.tile(nearer, (2 * n, 1)), np.zeros(2 * n)
+            self.use(k, np.tile(np.arange(n), 2), np.repeat([1, -1], n), zeros, zeros, slopes, 0 * slopes, None)
+            Z = np.maximum(np.abs(self.lo[k]), np.abs(self.hi[k]))
+            self.err[k] = self.num(float(self.eps) * (4 * Z + 3 * M) + float(self.tiny))
+            self.P[k] = np.maximum(self.hi[k], 0.0)
+
+    def sides(self, k):
+        on = (self.phase[k] > 0) | ((self.phase[k] == 0) & (self.lo[k] >= 0))
+        off = ~on & ((self.phase[k] < 0) | (self.hi[k] <= 0))
+        return on.astype(int) - off.astype(int)
+
+    def descend(self, A, c, err, top, slopes, splits, kept=None):
+        """From rows A over x^top to rows over w: h, c, the size of h.w; slopes and splits over all neurons below."""
+        size = 0 * err
+        for k in range(top, 0, -1):
+            part, side = slice(int(self.starts[k - 1]), int(self.starts[k])), self.sides(k)
+            free = side == 0
+            lo, hi = np.where(free, self.lo[k], -1.0), np.where(free, self.hi[k], 1.0)
+            lo, hi, su = self.num(lo), self.num(hi), self.num(np.minimum(hi / (hi - lo), 1.0))
+            iu = np.maximum(-su * lo, (1 - su) * hi)  # above relu at both ends, so in between
+            iu = np.where(free, iu * (1 + self.slip) + self.tiny * self.tiny, 0 * iu)  # 1e-300 against underflow
+            neg, beta = np.minimum(A, 0), np.maximum(splits[:, part] * side, 0)
+            S = np.where(free, (A - neg) * slopes[:, part] + neg * su, np.where(side > 0, A, 0 * A)) - beta * side
+            c = c + neg @ iu + S @ self.b[k - 1]
+            err = err + (np.abs(A) + beta) @ self.err[k]
+            A = S @ self.W[k - 1]
+            if k == 1:
+                size = np.abs(S) @ self.reach * 101 / 100
+            if kept is not None:
+                kept[k - 1] = (A, c, err)
+        return A, c + A @ self.x - (err + self.eps * size) * 103 / 100 - self.tiny, size
+
+    def halfspace(self, C, d, mu, alpha, beta):
+        """g, s with g.w + s <= F at the node's unsafe points, the size of g.w, and A_k, c_k for each layer."""
+        C, d, mu, alpha = self.num(C), self.num(d), self.num(mu)[None], self.num(alpha)[None]
+        A, c, total = mu @ C @ self.W[-1], mu @ (C @ self.b[-1] - d), mu @ np.abs(C)
+        terms = total @ (np.abs(self.W[-1]) @ self.num(self.P[-1]) + np.abs(self.b[-1])) + mu @ np.abs(d)
+        sides, kept = np.concatenate([np.zeros(0, int)] + [self.sides(k) for k in range(1, self.L + 1)]), {}
+        err = 4 * self.eps * terms + self.tiny
+        g, s, size = self.descend(A, c, err, self.L, alpha, self.num(beta)[None] * sides, kept)
+        if self.L == 0:  # what mu C W^0 was rounded by meets w at once
+            size = (
+                self.num(self.ball.r)
+                * self.ball.dual_norm(total @ np.abs(self.W[-1]) / self.num(self.ball.weights))
+                * 2
+            )
+            s = s - self.eps * size * 2
+        return g, s, size, kept
+
+    def excludes(self, half):
+        finite = all(np.isfinite(part.astype(np.float64)).all() for part in half[:2])
+        return bool(finite and half[1][0] * (1 - self.slip) > self.ball.sigma(half[0])[0])
+
+    def use(self, k, at, side, pull, lam, slopes, splits, half):
+        """Bound neurons of layer k (Theorem 3); False when one has no value left."""
+        t, lam = self.num(side), self.num(lam)
+        A, c, err = t[:, None] * self.W[k - 1][at], t * self.b[k - 1][at], self.err[k][at]
+        if pull.any():
+            (row, constant, slip), pull = half[3][k - 1], self.num(pull)
+            terms = np.abs(row) @ self.num(self.P[k - 1]) + np.abs(constant)
+            A, c = A + pull[:, None] * row, c + pull * constant
+            err = err + pull * (4 * self.eps * terms + slip * 102 / 100)
+        h, c, size = self.descend(A, c, err, k - 1, self.num(slopes), self.num(splits))
+        terms = np.abs(c) + (self.reach[at] if k == 1 else size)
+        if half is not None:
+            h, c = h + lam[:, None] * half[0], c + lam * half[1]
+            terms = terms + lam * (np.abs(half[1]) + half[2])  # what cancels in h + lam g was rounded before
+        drop = self.ball.sigma(h)
+        value = c - drop - self.slip * (terms + drop) - self.tiny
+        value = np.array([down(v) for v in value]) if self.exact else value
+        low, high = np.isfinite(value) & (side > 0), np.isfinite(value) & (side < 0)
+        np.maximum.at(self.lo[k], at[low], value[low])
+        np.minimum.at(self.hi[k], at[high], -value[high])
+        return not (self.lo[k] > self.hi[k]).any()
+
+
+def reals_of(array, name, least=0.0, most=MOST):
+    if array.dtype.kind == "u" and array.dtype.itemsize <= 2 and most == 1.0:  # slopes of 8 or 16 bits
+        array = array / float(np.iinfo(array.dtype).max)
+    good = array.dtype.kind == "f" and ((array >= least) & (array <= most)).all()
+    need(good, f"a number in {name} is below {least:g}, above {most:g} or none at all")
+    return array.astype(np.float64)
+
+
+def whole_of(array, name, top=1 << 60):
+    good = array.ndim == 1 and array.dtype.kind in "iu" and ((array >= 0) & (array < top)).all()
+    need(good, f"{name} holds something else than whole numbers from 0 to {top - 1}")
+    return array.astype(np.int64)
+
+
+def table_of(t, name, values, below, N):
+    """The slopes or splits of all rows as a dense matrix."""
+    count, at = whole_of(t[f"{name}_count"], f"{name}_count"), whole_of(t[f"{name}_at"], f"{name}_at", N)
+    need(len(count) == len(below) and len(at) == len(values) == count.sum(), f"{name}: the counts do not fit")
+    owner, table = np.repeat(np.arange(len(count)), count), np.zeros((len(count), N))
+    need((at < below[owner]).all(), f"a row has a {name} for a neuron that is not below its own")
+    need(not ((np.diff(at) <= 0) & (np.diff(owner) == 0)).any(), f"the neurons of a row's {name}s must increase")
+    table[owner, at] = values
+    return table
+
+
+def prove_tree(proof, C, d, t):
+    """Walk a tree of neurons; the number of its leaves."""
+    N, L = int(proof.starts[-1]), proof.L
+    layer, neuron = whole_of(t["layer"], "layer", L + 1), t["neuron"]  # which does not count at a leaf
+    steps, uses = whole_of(t["steps"], "steps"), whole_of(t["uses"], "uses")
+    mu, beta, pull, lam = (reals_of(t[name], name) for name in ("mu", "beta", "pull", "lam"))
+    alpha, slope = (reals_of(t[name], name, most=1.0) for name in ("alpha", "slope"))
+    need(mu.ndim == 2 and mu.shape[1:] == (len(d),) and alpha.shape == beta.shape == (len(mu), N), "bad objectives")
+    target, side = whole_of(t["target"], "target", N), t["side"].astype(np.int64)
+    need(side.shape == pull.shape == target.shape and (np.abs(side) == 1).all(), "a row's side must be +1 or -1")
+    use, objective = whole_of(t["row"], "row", len(target)), whole_of(t["objective"], "objective", len(mu))
+    ends = np.concatenate([[0], np.cumsum(steps)]), np.concatenate([[0], np.cumsum(uses)])
+    need(layer.shape == steps.shape == neuron.shape and len(layer) and neuron.dtype.kind in "iu", "nodes do not fit")
+    need(len(objective) == len(uses) == ends[0][-1] and len(use) == len(lam) == ends[1][-1], "steps do not fit")
+    own = np.searchsorted(proof.starts, target, side="right")  # layers from 1
+    below = proof.starts[own - 1]
+    need(not pull[own == 1].any(), "a row of the first layer has a pull")
+    slopes = table_of(t, "slope", slope, below, N)
+    splits = table_of(t, "split", reals_of(t["split"], "split", -MOST), below, N)
+
+    def emptied():
+        for step in range(ends[0][node], ends[0][node + 1]):
+            o, first = objective[step], ends[1][step]
+            half = proof.halfspace(C, d, mu[o], alpha[o], beta[o])
+            if proof.excludes(half):
+                return True
+            layers = own[use[first : ends[1][step + 1]]]
+            need(not (np.diff(layers) < 0).any(), f"step {step} does not go up the layers")
+            for k in np.unique(layers).tolist():
+                at = first + np.flatnonzero(layers == k)
+                r, n = use[at], int(proof.starts[k - 1])
+                if not proof.use(k, target[r] - n, side[r], pull[r], lam[at], slopes[r, :n], splits[r, :n], half):
+                    return True
+        return False
+
+    def copied(state):
+        return [[None if a is None else a.copy() for a in part] for part in state]
+
+    root = proof.lo, proof.hi, proof.phase
+    stack, leaves = [copied(root)], 0  # None: a part that is empty, whose nodes need no proof
+    for node, (k, j) in enumerate(zip(layer.tolist(), neuron.tolist(), strict=True)):
+        need(stack, "the tree is complete before its last node")
+        known = stack.pop()
+        if known is not None:
+            proof.lo, proof.hi, proof.phase = known
+            known = None if emptied() else known
+        if k == 0:
+            need(known is None, f"leaf {node} is not proved: unsafe points are not excluded there")
+            leaves += 1
+            continue
+        need(0 <= j < proof.widths[k], f"node {node} splits a neuron that does not exist")
+        need(known is None or known[2][k][j] == 0, f"node {node} splits a neuron a second time")
+        for phase in (-1, 1):  # the last one is taken first: on
+            lo, hi, phases = part = copied(known or root)
+            phases[k][j] = phase
+            lo[k][j], hi[k][j] = (max(lo[k][j], 0.0), hi[k][j]) if phase > 0 else (lo[k][j], min(hi[k][j], 0.0))
+            stack.append(None if known is None or lo[k][j] > hi[k][j] else part)
+    need(not stack, "the tree ends with subtrees missing")
+    proof.lo, proof.hi, proof.phase = root
+    return leaves
+
+
+def prove_boxes(W, b, C, d, lo, hi, t, exact):
+    """Walk a tree that cuts boxes of inputs; the number of its leaves, which are cut further: cuts need no trust."""
+    axis, cut = t["axis"], t["cut"]
+    good = axis.ndim == 1 and axis.shape == cut.shape and axis.dtype.kind == "i" and cut.dtype.kind == "f"
+    need(good and np.isfinite(cut).all() and (axis < len(lo)).all(), "a box tree's arrays do not fit")
+    stack, leaves = [(lo, hi)], 0
+    for node, (a, at) in enumerate(zip(axis.tolist(), cut.astype(np.float64).tolist(), strict=True)):
+        need(stack, "the tree is complete before its last node")
+        box = stack.pop()
+        if a < 0:
+            need(box is None or empty_box(W, b, C, d, *box, exact, 10), f"leaf {node} is not proved")
+            leaves += 1
+            continue
+        box = None if box is None or empty_box(W, b, C, d, *box, exact, 0) else box
+        stack += [None, None] if box is None else [half_box(*box, a, at, True), half_box(*box, a, at, False)]
+    need(not stack, "the tree ends with subtrees missing")
+    return leaves
+
+
+def half_box(lo, hi, a, at, above):
+    lo, hi = lo.copy(), hi.copy()
+    lo[a], hi[a] = (max(lo[a], at), hi[a]) if above else (lo[a], min(hi[a], at))
+    return (lo, hi) if lo[a] <= hi[a] else None
+
+
+def empty_box(W, b, C, d, lo, hi, exact, cuts):
+    """Is there no unsafe point in the box? Otherwise it is shaved in place, and cut in two up to `cuts` times."""
+    mid = np.clip(0.5 * lo + 0.5 * hi, lo, hi)
+    r = float(np.maximum(hi - mid, mid - lo).max() * (1 + 1e-15)) + 1e-300
+    proof = Proof(W, b, mid, Ball(mid, math.inf, r, (lo, hi), None, exact), exact)
+    alpha = np.concatenate([np.zeros(0)] + [(proof.hi[k] > -proof.lo[k]) * 1.0 for k in range(1, proof.L + 1)])
+    halves = [proof.halfspace(C, d, mu, alpha, 0 * alpha) for mu in (*np.eye(len(d)), np.ones(len(d)))]
+    if any(proof.excludes(half) for half in halves):
+        return True
+    for g, s, size, _ in halves:  # where g.w + s <= 0, coordinate j is within room of the end where g.w is least
+        least = s[0] - proof.ball.sigma(g)[0] - proof.slip * (abs(s[0]) + size[0])
+        for j in np.flatnonzero(g[0] != 0) if least <= 0 else ():
+            room = -down(Fraction(least) / abs(Fraction(g[0, j])))
+            room = room + 1e-14 * (abs(lo[j]) + abs(hi[j]) + room)
+            lo[j], hi[j] = (lo[j], min(hi[j], lo[j] + room)) if g[0, j] > 0 else (max(lo[j], hi[j] - room), hi[j])
+    j = int((hi - lo).argmax())
+    halves = [half_box(lo, hi, j, lo[j] + 0.5 * (hi[j] - lo[j]), above) for above in (False, True)]
+    closed = (part is None or empty_box(W, b, C, d, *part, exact, cuts - 1) for part in halves)
+    return bool((lo > hi).any()) or (cuts > 0 and all(closed))
+
+
+def check(proof_path, network_path, exact):
+    """The sentence that was proved; NotProved says why not."""
+    W, b, threshold = read_network(network_path)
+    arrays = read(proof_path)
+    header = json.loads(arrays["header"].tobytes().decode())
+    if header["format"] != "layercert certificate" or header["version"] not in (1, 2):
+        raise ValueError("it is no certificate of format 2")
+    label, asked, p, r = header["label"], header.get("asked"), float(header["p"]), float(header["radius"])
+    if label is not None and len(b[-1]) == 1:  # one output f: two classes with the outputs (threshold, f)
+        W[-1], b[-1] = np.vstack([np.zeros_like(W[-1]), W[-1]]), np.array([threshold, b[-1][0]])
+    need(header["network"] == hashed(*W, *b), "the certificate is about another network: the SHA-256 differs")
+    vectors = {name: arrays[name].astype(np.float64) for name in ("x", "low", "high", "weights") if name in arrays}
+    x, low, high, weights = (vectors.get(name) for name in ("x", "low", "high", "weights"))
+    for name, v in vectors.items():
+        need(v.shape == (W[0].shape[1],), f"{name} does not fit the network")
+    need(header["x_sha256"] == hashlib.sha256(x.astype("<f8").tobytes()).hexdigest(), "x does not match its hash")
+    need(np.isfinite(x).all() and p >= 1 and 0 <= r < math.inf, "x, the norm or the radius is no number in range")
+    box = None if low is None else (low, high)
+    need(box is None or ((low <= x) & (x <= high)).all(), "x is outside of the domain")
+    need(weights is None or ((weights >= 1e-50) & (weights <= 1e50)).all(), "a weight is out of range")
+    numbers = range(len(header["targets"]))
+    clauses = [tuple(arrays[f"{name}{i}"].astype(np.float64) for name in "Cd") for i in numbers]
+    check_clauses(clauses, header["targets"], label, asked, len(b[-1]))
+    leaves, ball = 0, Ball(x, p, r, box, weights, exact)
+    proof = Proof(W, b, x, ball, exact) if r > 0 else None
+    for i in numbers if r > 0 else ():
+        tree = {name[: -len(str(i))]: a for name, a in arrays.items() if name.rstrip("0123456789") + str(i) == name}
+        if "axis" in tree:
+            need(weights is None, "box trees with weights are beyond this checker")
+            lo, hi = np.nextafter(x - r, -np.inf), np.nextafter(x + r, np.inf)
+            lo, hi = (lo, hi) if box is None else (np.maximum(lo, low), np.minimum(hi, high))
+            leaves += prove_boxes(W, b, *clauses[i], lo, hi, tree, exact)
+        else:
+            need("steps" in tree, "its trees are of format 1, which this checker does not read")
+            leaves += prove_tree(proof, *clauses[i], tree)
+    witness = "there is no witness"
+    need("witness" in arrays or r > 0 or not is_unsafe(W, b, x, clauses), "x itself is unsafe")
+    if "witness" in arrays:
+        v = arrays["witness"].astype(np.float64)
+        need(v.shape == x.shape and np.isfinite(v).all(), "the witness does not fit x")
+        need(box is None or ((low <= v) & (v <= high)).all(), "the witness is outside the domain")
+        need(is_unsafe(W, b, v, clauses), "the witness is not unsafe")
+        moved = abs(fractions_of(v) - fractions_of(x)) * fractions_of(ball.weights)
+        length = max(moved) if math.isinf(p) else sum(moved) if p == 1.0 else norm_up(list(moved), Fraction(p))
+        upper = -down(-Fraction(length))
+        need(abs(header["upper"] - upper) <= 1e-9 * upper + 1e-12, f"the witness is at distance {upper}")
+        witness = f"the witness, which is unsafe, lies at distance {upper:.9g}"
+    norm = ("l_inf" if math.isinf(p) else f"l_{p:g}") + ("" if weights is None else " (weighted)")
+    where = f"within {norm} distance {r:.9g} of x" + ("" if box is None else " inside the domain")
+    claim = f"every point {where} is given class {label}" if r > 0 else "nothing is claimed of points around x"
+    if r > 0 and (label is None or asked is not None):
+        claim = f"no point {where} " + ("has an unsafe output" if label is None else f"is given class {asked}")
+    about = f"Proved for the network with SHA-256 {header['network']} and the input x with SHA-256 {header['x_sha256']}"
+    return f"{about}: {claim}; {witness} ({leaves} leaves, {'rational' if exact else 'outward-rounded'} arithmetic)."
+
+
+def check_clauses(clauses, targets, label, asked, classes):
+    """Clauses must make sense; those of a claim about classes must cover them with nothing but f_k - f_j <= 0."""
+    need(clauses and (label is not None or asked is None), "there is no clause, or no label")
+    wanted = [] if label is None else [j for j in range(classes) if j != label] if asked is None else asked
+    need(set(wanted) <= set(targets) and (label is None or (wanted and label in range(classes))), "a class is left out")
+    for (C, d), j in zip(clauses, targets, strict=True):
+        need(len(d) and C.shape == (len(d), classes) and np.isfinite(C).all() and np.isfinite(d).all(), "a bad clause")
+        if label is not None:
+            need(j in range(classes) and (asked is not None or j != label), "a clause names no other class")
+            others = [label] if asked is None else [k for k in range(classes) if k != j]
+            rows = np.eye(classes)[others] - np.eye(classes)[j]
+            need(rows.shape == C.shape and (rows == C).all() and not d.any(), f"the clause of class {j} is another one")
+
+
+def is_unsafe(W, b, v, clauses):
+    h = fractions_of(v)
+    for i, (matrix, bias) in enumerate(zip(W, b, strict=True)):
+        h = fractions_of(matrix) @ (np.maximum(h, 0) if i else h) + fractions_of(bias)
+    return any((fractions_of(C) @ h <= fractions_of(d)).all() for C, d in clauses)
+
+
+def main(arguments):
+    paths = [a for a in arguments if not a.startswith("--")]
+    try:
+        with np.errstate(all="ignore"):
+            print(check(*paths, "--exact" in arguments))
+            return 0
+    except Exception as error:  # whatever a hostile file makes numpy, zipfile or json say
+        proof = isinstance(error, NotProved)
+        print(f"NOT PROVED: {error}" if proof else f"NOT READABLE: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1 if proof else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

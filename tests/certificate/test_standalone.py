@@ -1,0 +1,222 @@
+"""The stand-alone checker: one short file that imports nothing of the package, and agrees with the package's own."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import itertools
+import math
+import zipfile
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import layercert as lc
+from layercert.certificate.checker import check
+from layercert.certificate.claim import Certificate
+from layercert.certificate.steps import NAMES, StepTree
+from layercert.network import Network
+
+SCRIPT = Path(__file__).parents[2] / "standalone" / "check_certificate.py"
+
+
+def load_script() -> Any:
+    spec = importlib.util.spec_from_file_location("check_certificate", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+alone = load_script()
+
+
+def network_of(rng: np.random.Generator, sizes: list[int]) -> Network:
+    weights = [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)]
+    return Network.from_arrays(weights, [rng.normal(size=m) * 0.5 for m in sizes[1:]])
+
+
+def code_of(network: Network, certificate: Certificate, folder: Path, exact: bool = False) -> int:
+    network.save(folder / "network.npz")
+    certificate.save(folder / "proof.npz")
+    arguments = [str(folder / "proof.npz"), str(folder / "network.npz")]
+    return int(alone.main([*arguments, "--exact"] if exact else arguments))
+
+
+def test_it_is_short_and_uses_numpy_alone() -> None:
+    text = SCRIPT.read_text()
+    assert len(text.splitlines()) <= 500
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(text))
+        for name in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        )
+    }  # fmt: skip
+    assert imported == {"hashlib", "json", "math", "sys", "zipfile", "decimal", "fractions", "numpy"}
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf", 3])
+def test_both_checkers_accept_the_same_certificates(norm: Any, tmp_path: Path) -> None:
+    """A few dozen random questions per norm: with and without a domain, weights, a target, a radius."""
+    accepted = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        net = network_of(rng, [[4, 6, 3], [3, 6, 5, 3], [5, 8, 6, 4, 2], [3, 2], [4, 5, 1]][seed % 5])
+        x = rng.uniform(-1, 1, net.inputs)
+        options: dict[str, Any] = {}
+        if seed % 3 == 1:
+            options["domain"] = (x - rng.random(net.inputs) * 0.5, x + rng.random(net.inputs))
+        if seed % 7 == 2:
+            options["weights"] = rng.uniform(0.5, 2.0, net.inputs)
+        if seed % 11 == 3:
+            options["radius"] = 0.05
+        if seed % 13 == 4:
+            options["fixed"] = [0]
+        if seed % 5 == 0:
+            options["target"] = (int(net.classifier.classify(x)) + 1) % net.classifier.classes
+        r = lc.measure(net, x, norm, certificate=True, **options)
+        assert r.certificate is not None, r.note
+        assert check(net, r.certificate).ok
+        assert code_of(net, r.certificate, tmp_path) == 0
+        accepted += 1
+    assert accepted == 30
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf", 1.5])
+def test_rationals_agree(norm: Any, tmp_path: Path) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        net = network_of(rng, [2, 4, 3, 2])
+        x = rng.uniform(-1, 1, 2)
+        domain = (x - 0.6, x + 0.4) if seed else None
+        r = lc.measure(net, x, norm, domain=domain, certificate=True)
+        assert r.certificate is not None
+        assert code_of(net, r.certificate, tmp_path, exact=True) == 0
+        false = replace(r.certificate, radius=r.certificate.radius * 1.01)
+        if math.isfinite(r.certificate.upper):
+            assert code_of(net, false, tmp_path, exact=True) == 1
+
+
+def test_box_trees_are_checked_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    net = network_of(rng, [2, 6, 5, 3])
+    x = rng.uniform(-1, 1, 2)
+    for target in (None, 2):
+        radius = 0.3 * lc.measure(net, x, target=target).upper
+        r = lc.verify(net, x, radius, method="input-split", certificate=True, target=target)
+        assert r.status == "robust" and r.certificate is not None
+        assert not any(isinstance(tree, StepTree) for tree in r.certificate.trees)
+        assert code_of(net, r.certificate, tmp_path) == 0
+        far = lc.measure(net, x, target=target)
+        assert code_of(net, replace(r.certificate, radius=far.upper * 1.01), tmp_path) == 1
+
+
+@pytest.fixture(scope="module")
+def real() -> tuple[Network, Certificate]:
+    rng = np.random.default_rng(28)
+    net = network_of(rng, [4, 8, 8, 3])
+    r = lc.measure(net, rng.uniform(-1, 1, 4), "l2", certificate=True)
+    assert r.status == "exact" and r.certificate is not None and r.certificate.leaves > 2
+    return net, r.certificate
+
+
+def test_both_checkers_refuse_the_same_mutants(real: tuple[Network, Certificate], tmp_path: Path) -> None:
+    """Numbers of the proof changed at random: what one accepts the other accepts, but for leaves closed by a hair."""
+    net, certificate = real
+    rng = np.random.default_rng(0)
+    accepted = refused = 0
+    for _ in range(250):
+        i = int(rng.integers(len(certificate.trees)))
+        tree = certificate.trees[i]
+        name = str(rng.choice(NAMES))
+        array = np.array(getattr(tree, name))
+        if not array.size:
+            continue
+        odd = [0, 1, -1, 2, 200, 10**4] if array.dtype.kind in "iu" else [0.0, 1.0, -1.0, 0.5, 1e29, math.nan, math.inf]
+        with np.errstate(all="ignore"):
+            array.reshape(-1)[int(rng.integers(array.size))] = np.array(rng.choice(odd)).astype(array.dtype)
+        mutant = replace(
+            certificate, trees=(*certificate.trees[:i], replace(tree, **{name: array}), *certificate.trees[i + 1 :])
+        )
+        ok = check(net, mutant).ok
+        code = code_of(net, mutant, tmp_path)
+        assert (code == 0) == ok, (name, code, check(net, mutant))
+        accepted, refused = accepted + ok, refused + (not ok)
+    assert accepted > 30 and refused > 30
+
+
+def test_false_claims_are_refused(real: tuple[Network, Certificate], tmp_path: Path, capsys: Any) -> None:
+    net, certificate = real
+    assert certificate.witness is not None
+    other = Network.from_arrays([-W for W in net.weights], net.biases)
+    claims: dict[str, tuple[Network, Certificate]] = {
+        "another network": (other, certificate),
+        "leaf": (net, replace(certificate, radius=certificate.upper * (1 + 1e-9))),
+        "not unsafe": (net, replace(certificate, witness=certificate.x)),
+        "at distance": (net, replace(certificate, upper=certificate.upper * 1.001)),
+        "a class is left out": (
+            net,
+            replace(certificate, clauses=certificate.clauses[:1], trees=certificate.trees[:1]),
+        ),
+        "names no other class|left out|another one": (net, replace(certificate, label=(certificate.label or 0) + 1)),
+        "does not fit": (net, replace(certificate, witness=certificate.witness[:-1])),
+    }
+    for reason, (network, claim) in claims.items():
+        assert code_of(network, claim, tmp_path) == 1, reason
+        said = capsys.readouterr().err
+        assert any(part in said for part in reason.split("|")), said
+
+
+def test_bounds_of_one_clause_do_not_leak_into_the_next(tmp_path: Path) -> None:
+    """A clause that is true next to x, after one that is easily excluded: it must not be excluded by its bounds."""
+    net = Network.from_arrays([[[1.0], [-1.0]], [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]], [[0.0, 0.0], [1.0, 0.0, 0.9]])
+    r = lc.measure(net, [0.2], radius=0.05, certificate=True)
+    assert r.certificate is not None and code_of(net, r.certificate, tmp_path) == 0
+    low = Network.from_arrays([[[1.0], [-1.0]], [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]], [[0.0, 0.0], [0.0, -5.0, 0.1]])
+    s = lc.measure(low, [0.2], certificate=True)
+    assert s.certificate is not None and s.upper == pytest.approx(0.1) and code_of(low, s.certificate, tmp_path) == 0
+    assert code_of(low, replace(s.certificate, radius=0.11), tmp_path) == 1
+
+
+@pytest.mark.parametrize("hostile", ["empty", "text", "bomb", "pickle", "twice", "no header"])
+def test_hostile_files_are_not_readable(hostile: str, tmp_path: Path, real: tuple[Network, Certificate]) -> None:
+    net, certificate = real
+    net.save(tmp_path / "network.npz")
+    path = tmp_path / "proof.npz"
+    if hostile == "empty":
+        path.write_bytes(b"")
+    elif hostile == "text":
+        path.write_text("not a zip")
+    elif hostile == "bomb":
+        with (
+            zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+            archive.open("x.npy", "w", force_zip64=True) as f,
+        ):
+            for _ in range(1100):
+                f.write(bytes(1 << 20))
+    elif hostile == "pickle":
+        np.savez(path, header=np.array([object()], dtype=object), allow_pickle=True)
+    elif hostile == "twice":
+        certificate.save(path)
+        with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("x.npy", b"")
+    else:
+        np.savez(path, x=np.zeros(3))
+    assert alone.main([str(path), str(tmp_path / "network.npz")]) == 2
+    assert alone.main([str(path)]) == 2
+
+
+def test_norms_are_bounded_from_above() -> None:
+    rng = np.random.default_rng(0)
+    for q in (Fraction(2), Fraction(3), Fraction(3, 2), Fraction(11, 10)):
+        parts = [Fraction(float(v)) for v in rng.random(5)]
+        bound = alone.norm_up(parts, q)
+        true = sum(float(v) ** float(q) for v in parts) ** (1 / float(q))
+        assert true * (1 - 1e-12) <= float(bound) <= true * (1 + 1e-12)
+    assert alone.norm_up([Fraction(9), Fraction(16)], Fraction(2)) ** 2 >= 337
