@@ -157,7 +157,7 @@ def real() -> tuple[Network, Certificate]:
     rng = np.random.default_rng(28)
     net = network_of(rng, [6, 16, 16, 3])
     x = rng.uniform(-1, 1, 6)
-    r = lc.measure(net, x, "linf", domain=(x - 3, x + 3), certificate=True)
+    r = lc.measure(net, x, "linf", domain=(x - 3, x + 3), method="adaptive", certificate=True)
     assert r.status == "exact" and r.certificate is not None
     tree = r.certificate.trees[0]
     assert isinstance(tree, StepTree) and tree.leaves > 2 and len(tree.row) > 50 and len(tree.split) and tree.pull.any()
