@@ -84,3 +84,14 @@ def test_the_dual_exponent_is_not_a_float(p: float, n: int) -> None:
     claim = Certificate(net.sha256, np.zeros(n), p, None, 0, (clause,), radius, None, math.inf, (tree,))
     assert not lc.check(net, claim, exact=True).ok
     assert lc.check(net, replace(claim, radius=radius * (1 - 1e-15)), exact=True).ok
+
+
+def test_checking_leaves_the_precision_of_flint_as_it_was() -> None:
+    flint = pytest.importorskip("flint", reason="python-flint is not installed; run: pip install python-flint")
+    network = lc.Network.from_arrays([[[1.0], [-1.0]], [[1.0, 0.0], [0.0, 1.0]]], [[0.0, 0.0], [0.1, 0.0]])
+    proof = lc.measure(network, [0.3], certificate=True).certificate
+    assert proof is not None
+    with flint.ctx.workprec(77):
+        assert lc.check(network, proof, exact=True).ok
+        assert not lc.check(network, replace(proof, radius=9.0), exact=True).ok
+        assert flint.ctx.prec == 77

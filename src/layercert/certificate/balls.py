@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -22,18 +23,25 @@ from layercert.errors import MissingPackageError
 PRECISION = 128
 
 
+def precision() -> AbstractContextManager[Any]:
+    """While this is open, balls have so many bits; whoever else computes with flint finds its own precision again."""
+    try:
+        import flint
+    except ImportError:
+        raise MissingPackageError("python-flint", "checking a certificate in ball arithmetic", "exact") from None
+    context: AbstractContextManager[Any] = flint.ctx.workprec(PRECISION)
+    return context
+
+
 class BallArithmetic:
-    """Lower bounds by backward passes, in ball arithmetic."""
+    """Lower bounds by backward passes, in ball arithmetic; made and used inside `precision()`."""
 
     name = f"ball arithmetic with {PRECISION} bits"
     exact = True
 
     def __init__(self, setting: Setting) -> None:
-        try:
-            import flint
-        except ImportError:
-            raise MissingPackageError("python-flint", "checking a certificate in ball arithmetic", "exact") from None
-        flint.ctx.prec = PRECISION
+        import flint
+
         self.flint: Any = flint
         self.setting = setting
         self.guide = FloatArithmetic(setting)

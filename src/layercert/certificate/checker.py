@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -116,19 +117,20 @@ def check(network: Network, certificate: Certificate | WholeCertificate, exact: 
     if certificate.label is not None:  # about classes, not about outputs
         network = network.classifier
     try:
-        problem = _claim(network, certificate)
-        plain = without_weights(problem)
-        setting = Setting(plain.network, plain.x, certificate.p, certificate.radius, plain.domain)
-        arithmetic = _arithmetic(setting, exact)
-        leaves = 0
-        if certificate.radius > 0:
-            with np.errstate(all="ignore"), one_thread():
-                leaves = _prove(arithmetic, setting, plain.clauses, certificate.trees)
-        upper = math.inf  # nothing but a witness proves that an unsafe point is near
-        if certificate.witness is not None:
-            upper = prove_witness(problem, certificate.witness, certificate.upper, exact)
-        elif certificate.radius == 0 and unsafe(problem, problem.x, exact):
-            raise Rejected("x itself is unsafe")
+        with _precision(exact):
+            problem = _claim(network, certificate)
+            plain = without_weights(problem)
+            setting = Setting(plain.network, plain.x, certificate.p, certificate.radius, plain.domain)
+            arithmetic = _arithmetic(setting, exact)
+            leaves = 0
+            if certificate.radius > 0:
+                with np.errstate(all="ignore"), one_thread():
+                    leaves = _prove(arithmetic, setting, plain.clauses, certificate.trees)
+            upper = math.inf  # nothing but a witness proves that an unsafe point is near
+            if certificate.witness is not None:
+                upper = prove_witness(problem, certificate.witness, certificate.upper, exact)
+            elif certificate.radius == 0 and unsafe(problem, problem.x, exact):
+                raise Rejected("x itself is unsafe")
     except Rejected as error:
         return Report(False, 0.0, math.inf, 0, "", str(error))
     sentence = sentence_of(problem, certificate, upper, leaves, arithmetic.name)
@@ -159,6 +161,15 @@ def _check_whole(network: Network, certificate: WholeCertificate, exact: bool) -
     among += [f"one of the inputs {', '.join(map(str, group))} 1 and the others 0" for group in certificate.groups]
     sentence = sentence.replace("every point", "every admissible point").replace("no point", "no admissible point")
     return Report(True, claim.radius, own.upper, leaves, f"{sentence[:-1]}. Admissible: {'; '.join(among)}.")
+
+
+def _precision(exact: bool) -> AbstractContextManager[Any]:
+    """What the arithmetic needs around it."""
+    if not exact:
+        return nullcontext()
+    from layercert.certificate.balls import precision
+
+    return precision()
 
 
 def _arithmetic(setting: Setting, exact: bool) -> Arithmetic:
