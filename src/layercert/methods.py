@@ -101,6 +101,8 @@ def choose(problem: Problem, U: float | None = None) -> str:
     network = problem.network
     if not (suits(network) and network.fits_dense and math.isinf(problem.norm.p) and problem.clauses):
         return ADAPTIVE
+    if network.neurons <= MANY_OPEN:  # whatever the ball; in one without an end, boxes would never be small enough
+        return ADAPTIVE
     reach = min(problem.radius, problem.reach, math.inf if U is None else U)
     if math.isfinite(reach) and open_neurons(problem, reach) <= MANY_OPEN:
         return ADAPTIVE

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import layercert as lc
+from helpers import tiny
 from layercert.attack.strict import harden
+from layercert.methods import choose
 from layercert.network import Network
+from layercert.norms import Norm
 from layercert.problem import robustness
 
 # f_0 - f_1 = v + 1e-20: the nearest tie of x = 0.1 is -1e-20, at 0.1 + 1e-20, and 0.1 - (-1e-20) is 0.1 in float64
@@ -54,3 +59,9 @@ def test_a_hardened_witness_stays_within_the_radius() -> None:
     assert at_the_edge.distance(moved) <= 0.5 and holds.runtime_agrees is False
     moved, holds = harden(robustness(net, [0.0], label=0), v)
     assert moved[0] > 0.5 and holds.runtime_agrees
+
+
+def test_small_networks_without_an_end_are_not_cut_into_boxes() -> None:
+    """Nothing unsafe within 1e6 times the size of x: boxes of that size took a minute, and no certificate was made."""
+    problem = replace(tiny.generic(3107790045), norm=Norm(math.inf), radius=math.inf)
+    assert problem.domain is None and choose(problem) == "adaptive"
