@@ -1,7 +1,8 @@
-"""Transposed convolutions, resized images and choices by constants, against onnxruntime."""
+"""Transposed convolutions, resized images, choices by constants and fixed batches, against onnxruntime."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -118,3 +119,43 @@ def test_what_is_refused(folder: Path, body: str, constants: dict[str, object], 
     onnx.save(build(body, (1, 1, 3, 3), **constants), folder / "model.onnx")
     with pytest.raises(ModelError, match=message):
         load(folder / "model.onnx")
+
+
+# Models exported for several inputs at a time.
+
+
+BATCHED = "k = Conv(x, W); r = Relu(k); f = Reshape(r, s); y = MatMul(f, V)"
+
+
+def batched(folder: Path, body: str = BATCHED) -> Path:
+    import onnx
+
+    constants = {"W": (2, 1, 3, 3), "s": np.array([4, -1]), "V": (8, 3)}
+    onnx.save(build(body, (4, 1, 4, 4), **constants), folder / "batch.onnx")
+    return folder / "batch.onnx"
+
+
+def test_one_input_of_a_fixed_batch_is_read(folder: Path) -> None:
+    import onnx
+
+    path = batched(folder)
+    network = load(path)
+    assert network.inputs == 16 and network.classes == 3
+    X = numbers((4, 1, 4, 4), 7)
+    theirs = run(onnx.load(path), X).reshape(4, 3)
+    for x, scores in zip(X, theirs, strict=True):
+        np.testing.assert_allclose(network(x.reshape(-1).astype(np.float64)), scores, atol=1e-4)
+    assert network.runtime is not None
+    np.testing.assert_allclose(network.runtime(X[2].reshape(-1).astype(np.float64)), theirs[2], atol=1e-4)
+
+
+def test_a_batch_whose_inputs_depend_on_each_other_is_refused(folder: Path) -> None:
+    body = "m = ReduceMean<axes=[0], keepdims=1>(x); a = Add(x, m); k = Conv(a, W); f = Reshape(k, s); y = MatMul(f, V)"
+    with pytest.raises(ModelError, match="a batch of 4 differs from"):
+        load(batched(folder, body))
+
+
+def test_a_fixed_batch_needs_the_runtime(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ModelError, match=r"takes a batch of 4 inputs; .* pip install 'layercert\[onnxruntime\]'"):
+        load(batched(folder))

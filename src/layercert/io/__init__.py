@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from layercert.errors import ModelError, OptionError
 from layercert.io.npz import read_npz
 from layercert.io.runtime import OnnxRuntime, TorchRuntime, confirm
@@ -132,7 +134,16 @@ def _read_onnx(path: Path, output: str | None) -> Network:
     from layercert.io.onnx import read_onnx
 
     network, scores = read_onnx(path, output)
-    return replace(network, runtime=OnnxRuntime(path.resolve(), output=scores.output, last=scores.last))
+    network = replace(network, runtime=OnnxRuntime(path.resolve(), output=scores.output, last=scores.last))
+    if scores.batch > 1:
+        # one of several inputs was read: that the others do not matter, only the model itself can say
+        if network.runtime is None or network.runtime(np.zeros(network.inputs)) is None:
+            raise ModelError(
+                f"the model takes a batch of {scores.batch} inputs; to see that they do not depend on each other it "
+                "must be run: pip install 'layercert[onnxruntime]'; or export it with a batch of 1 or of any size"
+            )
+        confirm(network, f"a batch of {scores.batch}")
+    return network
 
 
 def _read_npz(path: Path, output: str | None) -> Network:

@@ -43,15 +43,19 @@ def read_onnx(path: Path, output: str | None = None) -> tuple[Network, Scores]:
     target = scores(graph, output)
     nodes = _needed(graph, target.tensor)
     _check(nodes, model.ir_version, opset)
-    x = _input(source)
+    x, batch = _input(source)
     values: dict[str, Value] = {source.name: x}
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is found, and named, by Network
         for node in nodes:
             for name in node.input:
                 if name in tensors and name not in values:
                     values[name] = _numbers(tensors[name], f"tensor {name!r}")
+            if batch > 1:
+                _take_one(node, values, batch)
             values.update(zip(node.output, _compute(node, opset, values), strict=False))
-    return replace(_output(values, target.tensor).network(printable(path.name)), input_shape=x.shape), target
+    return replace(_output(values, target.tensor).network(printable(path.name)), input_shape=x.shape), replace(
+        target, batch=batch
+    )
 
 
 # The file.
@@ -182,7 +186,17 @@ def _reader(node: onnx.NodeProto) -> Handler | None:
     return OPS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
 
 
-def _input(info: onnx.ValueInfoProto) -> Affine:
+def _take_one(node: onnx.NodeProto, values: dict[str, Value], batch: int) -> None:
+    """Of a batch of several one item is read: a shape that begins with the batch begins with 1."""
+    if node.op_type not in ("Reshape", "Expand") or len(node.input) < 2:
+        return
+    shape = values.get(node.input[1])
+    if isinstance(shape, np.ndarray) and shape.ndim == 1 and len(shape) and shape[0] == batch:
+        values[node.input[1]] = np.concatenate([[1], shape[1:]])
+
+
+def _input(info: onnx.ValueInfoProto) -> tuple[Affine, int]:
+    """One input of the model, and how many it takes at a time."""
     tensor = info.type.tensor_type
     if tensor.elem_type not in FLOATS:
         raise ModelError(
@@ -200,12 +214,10 @@ def _input(info: onnx.ValueInfoProto) -> Affine:
             f"input {info.name!r} has shape {_shown(written)}; only the batch axis, the first "
             "of several, may be of unknown size"
         )
+    batch = 1
     if len(shape) > 1 and shape[0] > 1 and max(shape[1:]) > 1:
-        raise ModelError(
-            f"input {info.name!r} has shape {_shown(written)}, a batch of {shape[0]}; "
-            "export the model with a batch of 1 or a dynamic batch axis"
-        )
-    return Affine.input(tuple(shape), FLOATS[tensor.elem_type])
+        batch, shape[0] = shape[0], 1
+    return Affine.input(tuple(shape), FLOATS[tensor.elem_type]), batch
 
 
 def _compute(node: onnx.NodeProto, opset: int, values: dict[str, Value]) -> list[Value]:

@@ -20,6 +20,7 @@ class Scores:
     tensor: str
     output: str
     last: bool = False  # the output is the pair (1 - p, p), of which p is read
+    batch: int = 1  # how many inputs the model takes at a time
 
 
 def scores(graph: onnx.GraphProto, wanted: str | None) -> Scores:
