@@ -69,7 +69,7 @@ def _about_input(report: Report, claim: Certificate, network: Network, args: arg
 
 def _show(claim: Certificate, network: Network, folder: Path) -> None:
     """x, the witness and their difference as pictures."""
-    from layercert.report.pictures import difference, picture, png
+    from layercert.pictures import difference, picture, png
 
     folder.mkdir(parents=True, exist_ok=True)
     side = math.isqrt(len(claim.x))
