@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Generator
 from types import ModuleType
 
@@ -72,3 +73,19 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     skip_is_failure(report)
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How long each folder takes, longest first; CONTRIBUTING.md has a table of it."""
+    seconds: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                folder = report.nodeid.split("::")[0].removeprefix("tests/").split("/")[0]
+                seconds[folder] += report.duration
+                tests[folder] += report.when == "call"
+    if len(seconds) > 1:
+        terminalreporter.section("seconds per folder")
+        for folder, total in seconds.most_common():
+            terminalreporter.write_line(f"{total:8.1f} s  {tests[folder]:5d} tests  {folder}")
