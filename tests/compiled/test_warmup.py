@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from layercert import warmup
 from layercert.cli import main
 from layercert.compiled.sharing import Turn
+from layercert.system import clock
 from layercert.warmup import ALL, FIRST, Kernel, in_fresh_process
 
 
@@ -67,25 +69,43 @@ def test_a_first_measurement_compiles_nothing_that_was_not_recorded() -> None:
 
 
 def test_one_process_at_a_time_has_the_turn(tmp_path: Path) -> None:
-    """Another process waits for the lock, and is told that it waited."""
-    turn, mark = Turn(tmp_path, "abc123abc123"), "abc123abc123"
+    """Another process gets a turn of its own at once, and this one only when it is given back."""
+    mark = "abc123abc123"
+    turn = Turn(tmp_path, mark)
     assert turn.take() is False
     code = f"""
         from pathlib import Path
         from layercert.compiled.sharing import Turn
-        free = Turn(Path({str(tmp_path)!r}), "ffffffffffff")
-        print(free.take(), flush=True)
-        print("waiting", flush=True)
-        print(Turn(Path({str(tmp_path)!r}), {mark!r}).take(), flush=True)
+        print(Turn(Path({str(tmp_path)!r}), "ffffffffffff").take(), flush=True)
+        Turn(Path({str(tmp_path)!r}), {mark!r}).take()
+        print("mine", flush=True)
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
-        assert [other.stdout.readline().strip() for _ in range(2)] == ["False", "waiting"]
+        assert other.stdout.readline().strip() == "False"
         assert turn.take() is False  # nested, in the same process
         turn.give()
-        assert other.poll() is None
+        assert other.poll() is None  # it waits, or is about to
         turn.give()
-        assert other.stdout.readline().strip() == "True" and other.wait(timeout=60) == 0
+        assert other.stdout.readline().strip() == "mine" and other.wait(timeout=60) == 0
+
+
+def test_who_had_to_wait_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then there may be machine code by now, and the clock of time limits stood still meanwhile."""
+    import fcntl
+
+    asked: list[tuple[int, float]] = []
+
+    def lockf(file: int, kind: int, length: int, start: int) -> None:
+        asked.append((kind, clock.now()))
+        if kind & fcntl.LOCK_NB:
+            raise BlockingIOError
+        time.sleep(0.05)
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    assert Turn(tmp_path, "abc123abc123").take() is True
+    assert [kind for kind, _ in asked] == [fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_EX]
+    assert clock.now() - asked[1][1] < 0.04
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
