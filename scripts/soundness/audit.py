@@ -112,5 +112,8 @@ def run(counts: dict[str, int], seed: int, jobs: int, first: int = 0) -> Iterato
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(block, kind, start, count, seed): kind for kind, start, count in parts}
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
+        try:
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+        finally:  # whoever stops listening does not wait for the rest
+            pool.shutdown(wait=False, cancel_futures=True)
