@@ -120,9 +120,9 @@ def until(end: float | None, looks: float | None = None) -> Iterator[None]:
 
 @contextmanager
 def extended(seconds: float) -> Iterator[None]:
-    """The open scope, ending so much later: for the last look at something found in time, lest it be lost."""
+    """The open scope, ending so much later, or so long from now if it is over: for a last look at what was found."""
     around = _scope.get()
-    token = _scope.set(around._replace(end=around.end + seconds))
+    token = _scope.set(around._replace(end=max(around.end, now()) + seconds))
     try:
         yield
     finally:
