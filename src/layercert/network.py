@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,9 @@ from layercert.linear_maps import dense, dense_bytes, frozen, frozen_sparse, ter
 from layercert.rationals import forward
 from layercert.shapes import flattened, image_shape
 from layercert.system.files import whole_file
+
+if TYPE_CHECKING:
+    from layercert.compiled.packed import PackedNetwork
 
 #: Sparse layers are made dense for the exact searches up to this many bytes in all.
 DENSE_BYTES = 2**28
@@ -154,6 +157,13 @@ class Network:
                 "to by itself, or a smaller network"
             )
         return tuple(dense(W) for W in self.maps)
+
+    @cached_property
+    def packed(self) -> PackedNetwork:
+        """The hidden layers as kernels take them; layers with many zeros are sparse there, however they are stored."""
+        from layercert.compiled.packed import pack  # the compiler takes a while to load, and not everybody needs it
+
+        return pack(self.maps, self.biases)
 
     @cached_property
     def sha256(self) -> str:
@@ -392,7 +402,7 @@ class Network:
         return replace(self, threshold=score_of(threshold, self.dropped, self.classes))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("weights", "classifier")}
+        return {name: value for name, value in vars(self).items() if name not in ("weights", "classifier", "packed")}
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in (self.inputs, *self.widths, self.classes))

@@ -136,7 +136,7 @@ def test_no_power_hides_an_input_that_can_move(p: float, r: float) -> None:
     net = lc.Network.from_arrays([t[None], [[1.0], [0.0]]], [[0.0], [1.0, 0.0]])
     problem = robustness(net, x, p, domain=(-free, free))
     setting = Setting(net, x, p, r, (-free, free))
-    model, _, root = build(problem, r)
+    model, root = build(problem, r)
     values = [
         fall(t, 1.0, 0.0, np.zeros(2), r, model, np.zeros(1))[0],
         -lowest_on_cap(t[None], np.zeros(0), 0.0, r, setting.q, *setting.room)[0][0],

@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 import layercert as lc
 from helpers.boxes import band, exact_layers, random_net
-from helpers.proofs import answer_is_certified
+from helpers.proofs import answer_is_certified, certified
 from helpers.tiny import degenerate, examples, generic, seeds
 from layercert.certificate.box_tree import prove_box_tree
 from layercert.certificate.boxes import MOST_OPEN, examine
@@ -56,8 +56,21 @@ def test_a_real_one_is_accepted_by_both_arithmetics(real: tuple[Network, Certifi
 @examples(dev=15, ci=80)
 @given(seed=seeds)
 def test_answers_of_input_splitting_are_certified(seed: int) -> None:
+    """Within a radius: where nothing is unsafe, boxes as far as a search looks without one grow to their limit."""
     for problem in (generic(seed), degenerate(seed)):
-        answer_is_certified(replace(problem, norm=Norm(math.inf)), method="input-split")
+        near = replace(problem, norm=Norm(math.inf), radius=min(problem.radius, 10.0))
+        answer_is_certified(near, method="input-split")
+
+
+@pytest.mark.parametrize("seed", [967, 1843, 3960])
+def test_an_answer_without_radius_is_certified_as_far_as_the_search_looks(seed: int) -> None:
+    """Networks without unsafe points whose trees are small at any size of the ball."""
+    problem = replace(degenerate(seed), norm=Norm(math.inf))
+    assert problem.domain is None and math.isinf(problem.radius)
+    r = certified(problem, method="input-split")
+    assert r.status == "robust" and "looks no farther" in r.note
+    assert r.certificate is not None and all(isinstance(tree, BoxTree) for tree in r.certificate.trees)
+    assert check(problem.network, r.certificate).lower == r.lower > 1e3
 
 
 def test_a_whole_domain_is_covered_to_its_ends() -> None:

@@ -182,11 +182,13 @@ def test_smaller_balls_in_between_change_no_answer(p: float, attacked: bool, mon
 @pytest.mark.parametrize("p", [2.0, math.inf])
 def test_multipliers_that_are_worse_than_none_are_forgotten(p: float) -> None:
     from layercert.attack.attack import attack
-    from layercert.search.adaptive.bound import ease, optimise
-    from layercert.search.adaptive.hull import relaxation
+    from layercert.search.adaptive.ascent import drop_betas, optimise
+    from layercert.search.adaptive.lanes import lanes_of, store
     from layercert.search.adaptive.model import BETA, HI, LO, PHASE, build
+    from layercert.system import clock
 
     outcomes: dict[float, set[bool]] = defaultdict(set)
+    factors = (1.0, 3.0, 10.0, 100.0)
     for seed in range(12):
         rng = np.random.default_rng(seed)
         sizes = [4, 10, 10, 2]
@@ -196,30 +198,39 @@ def test_multipliers_that_are_worse_than_none_are_forgotten(p: float) -> None:
         found = attack(problem, 1e3)
         if found is None:
             continue
-        model, first, root = build(problem, 1.2 * found[1])
-        state, mu, w = root.copy(), np.ones(1), np.zeros(4)
+        model, root = build(problem, 1.2 * found[1])
+        state = root.copy()
         z = np.concatenate(net.preactivations(problem.x + found[0]))  # its node has an unsafe point
         for i in np.flatnonzero((root[LO] < 0) & (root[HI] > 0))[::2]:
             state[PHASE, i] = np.sign(z[i])
-        relaxed = relaxation(model, state)
-        S, g = np.empty(20), np.empty(4)
 
-        def value(state: Matrix) -> float:
-            now = optimise(model, state.copy(), mu.copy(), first[0], 1e9, 0, 0, relaxed, w)  # noqa: B023 - used here
-            return float(now)
+        def lanes(states: list[Matrix]) -> tuple:  # type: ignore[type-arg]
+            return lanes_of(model, np.stack(states), np.ones((len(states), 1)), np.zeros(len(states), np.intp))  # noqa: B023
 
-        optimise(model, state, mu, first[0], 1e9, 40, 0, relaxed, w)
+        def values(states: list[Matrix], steps: int = 0) -> Vector:
+            side_by_side = lanes(states)
+            best = optimise(model, side_by_side, 1e9, steps, np.zeros((len(states), 4)), clock.timer())  # noqa: B023
+            for n, each in enumerate(states):
+                store(side_by_side, n, each, np.ones(1))
+            return best
+
+        values([state], 40)
+        before = [state.copy() for _ in factors]
+        for factor, each in zip(factors, before, strict=True):
+            each[BETA] *= factor
         without = state.copy()
         without[BETA] = 0.0
-        for factor in (1.0, 3.0, 10.0, 100.0):
-            eased = state.copy()
-            eased[BETA] *= factor
-            before = eased.copy()
-            ease(model, eased, mu, first[0], relaxed, S, g, w)
-            assert value(eased) == max(value(before), value(without))
-            forgotten = not eased[BETA].any()
-            assert forgotten or np.array_equal(eased[BETA], before[BETA])
-            outcomes[factor].add(forgotten and bool(before[BETA].any()))
+        together = lanes(before)
+        drop_betas(model, together)
+        after = [each.copy() for each in before]
+        for n, each in enumerate(after):
+            store(together, n, each, np.ones(1))
+        kept, dropped, better = values([e.copy() for e in before]), values([without]), values([e.copy() for e in after])
+        for n, factor in enumerate(factors):
+            assert better[n] == pytest.approx(max(kept[n], dropped[0]), rel=1e-12, abs=1e-12)
+            forgotten = not after[n][BETA].any()
+            assert forgotten or np.array_equal(after[n][BETA], before[n][BETA])
+            outcomes[factor].add(forgotten and bool(before[n][BETA].any()))
     assert outcomes[1.0] == {False} and outcomes[100.0] == {False, True}
 
 
@@ -247,7 +258,7 @@ def test_how_far_a_linear_function_falls(p: float) -> None:
     """Never less than the truth, and near it: the split between ball and box is a good one, in search and checker."""
     from layercert.bounds.ball import Ball
     from layercert.certificate.cap import lowest_on_cap
-    from layercert.search.adaptive.cap import minimiser
+    from layercert.search.adaptive.cap import minimiser, whole_ball
     from layercert.search.adaptive.fall import fall
 
     rng = np.random.default_rng(11)
@@ -271,7 +282,7 @@ def test_how_far_a_linear_function_falls(p: float) -> None:
         assert searched <= truth * 1.1 and checked <= truth * 1.1, (searched / truth, checked / truth)
         assert bounded <= truth * (1.1 if p > 1 else 3.0)
         w = np.empty(12)
-        minimiser(t, 0.0, U, _packed(problem, U), np.zeros(12), w)
+        minimiser(t, 0.0, whole_ball(12, U), _packed(problem, U), w)
         assert (box.lo <= w).all() and (w <= box.hi).all() and problem.norm.value(w) <= U * 1.05
         assert -t @ w >= 0.95 * truth
 
@@ -344,107 +355,126 @@ def exact_rows(
     return A, r
 
 
+@pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("boxed", [False, True])
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, math.inf])
 @pytest.mark.parametrize("r", [1e-9, 0.7])
-def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool) -> None:
+def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool, sparse: bool) -> None:
     """g.w + s - drift ||w|| <= F at points of the node, and bounds hold every neuron, whatever slopes and multipliers.
 
     In a ball of 1e-9 hardly anything is lost by relaxing: there the inequality is nearly an equality. A third of the
-    neurons change sign at x, so that they are open even there.
+    neurons change sign at x, so that they are open even there. Several nodes are worked on side by side.
     """
-    from layercert.search.adaptive.bound import backward
-    from layercert.search.adaptive.branch import fix
-    from layercert.search.adaptive.hull import fold, relaxation
+    from layercert.search.adaptive.cap import Cap
+    from layercert.search.adaptive.halfspace import dual_norm
+    from layercert.search.adaptive.lanes import backward, lanes_of
     from layercert.search.adaptive.layers import tighten
-    from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, POINT, build
+    from layercert.search.adaptive.lines import fix
+    from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, POINT, build, keep_rows
+    from layercert.system import clock
 
     rng = np.random.default_rng(7)
-    sizes = [4, 5, 5, 4, 3]
+    sizes = [4, 6, 6, 5, 3]
     weights, biases = [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
+    if sparse:
+        for W in weights[:-1]:
+            W[:] = np.where(rng.random(W.shape) < 0.25, W, 0.0)
+            W[0, 0], W[-1, -1] = 1.0, -1.0
     x = rng.normal(size=4)
     h = x
     for W, b in zip(weights[:-1], biases[:-1], strict=True):
         b[::3] = -(W @ h)[::3]
         h = np.maximum(W @ h + b, 0.0)
     network = Network.from_arrays(weights, biases)
+    assert network.packed.whole.all() != sparse
     problem = robustness(network, x, p, 0, domain=(x - 0.3 * r, x + 2.0 * r) if boxed else None)
-    model, first, root = build(problem, r)
+    model, root = build(problem, r)
+    noff, N = model.net.noff, root.shape[1]
     steps = rng.normal(size=(30, 4))
-    steps[:10] = np.concatenate([network.weights[0], -network.weights[0]])  # to the ends of the first layer's bounds
+    rows = np.concatenate([network.weights[0], -network.weights[0]])  # to the ends of the first layer's bounds
+    steps[: len(rows)] = np.where(rows.any(axis=1, keepdims=True), rows, steps[: len(rows)])
     steps = r * (1 - 1e-15) * problem.norm.steepest(steps)
     if boxed:
         steps = np.clip(steps, -0.3 * r * (1 - 1e-9), 2.0 * r)
     steps[20:] *= rng.random((10, 1))
-    N = root.shape[1]
-    S, g, above = np.empty(N), np.empty(4), np.empty((2, 3))
     for w in steps:
         step = [Fraction(float(a)) for a in w]
         v = [Fraction(float(a)) + b for a, b in zip(x, step, strict=True)]
         z = [value for layer in exact_values(network, v)[:-1] for value in layer]
         assert all(lo <= a <= hi for lo, a, hi in zip(root[LO], z, root[HI], strict=True))
-        state = root.copy()
-        for i in np.flatnonzero(rng.random(N) < 0.3):  # splits that this point satisfies
-            fix(state, i, 1.0 if z[i] >= 0 else -1.0)
-        state[ALPHA], state[POINT] = rng.random(N), rng.normal(size=N)
-        state[BETA] = np.where(state[PHASE] != 0, rng.random(N) * rng.choice([0.0, 1.0]), 0.0)
-        clause = int(rng.integers(2))
-        relaxed = relaxation(model, state)
-        s, drift = backward(model, state, np.ones(1), int(first[clause]), relaxed, S, g, above)
-        for pace in (1.0, 0.5, 0.3):  # planes that are least at one point hold at every other
-            fold(model, state, relaxed, np.array(z, float) + rng.normal(size=N), rng.normal(size=N), pace)
-            s, drift = backward(model, state, np.ones(1), int(first[clause]), relaxed, S, g, above)
+        states, clauses = np.stack([root, root, root]), rng.integers(2, size=3)
+        for state in states:
+            for i in np.flatnonzero(rng.random(N) < 0.3):  # splits that this point satisfies
+                fix(state, i, 1.0 if z[i] >= 0 else -1.0)
+            state[ALPHA], state[POINT] = rng.random(N), rng.normal(size=N)
+            state[BETA] = np.where(state[PHASE] != 0, rng.random(N) * rng.choice([0.0, 1.0]), 0.0)
+        lanes = lanes_of(model, states, np.ones((3, 1)), clauses.astype(np.intp))
+        found = backward(model, lanes)
         f = network.exact(v)
-        margin = f[0] - f[clause + 1]
-        line = sum((Fraction(float(a)) * b for a, b in zip(g, step, strict=True)), Fraction(s))
         length = problem.norm.value(w) * (1 - 1e-12)
-        assert line - Fraction(drift) * Fraction(length) <= margin
         x_ = [[max(a, Fraction(0)) for a in layer] for layer in exact_values(network, v)[:-1]]
-        for k in (1, 2):  # the upper part alone, over the activations below
-            below = slice(model.noff[k - 1], model.noff[k])
-            part = sum(
-                (Fraction(float(a)) * b for a, b in zip(state[COEF, below], x_[k - 1], strict=True)), Fraction(0)
-            )
-            assert part + Fraction(above[0, k]) - Fraction(above[1, k]) <= margin
-        cap = float(s - line - Fraction(r) / 10**9)  # a parallel halfspace that just holds the point
-        above[0] = [math.nextafter(float(Fraction(t) - margin), -math.inf) for t in above[0]]  # F - margin: unsafe here
-        for pull in (0.0, 0.1, 3.0, 1e6):
-            model.slopes[:], model.pulls[:] = rng.random(model.slopes.shape), pull * rng.random(len(model.pulls))
-            trial = state.copy()
-            assert tighten(model, trial, r, 0, 3, g, cap, above, 2)
-            assert all(lo <= a <= hi for lo, a, hi in zip(trial[LO], z, trial[HI], strict=True))
+        for n, state in enumerate(states):
+            margin = f[0] - f[clauses[n] + 1]
+            g, s, above = found.g[n], found.s[n], found.above[n].copy()
+            line = sum((Fraction(float(a)) * b for a, b in zip(g, step, strict=True)), Fraction(s))
+            assert line - Fraction(found.drift[n]) * Fraction(length) <= margin
+            state[COEF] = lanes.state[COEF, :, n]
+            for k in (1, 2):  # the upper part alone, over the activations below
+                coef = state[COEF, noff[k - 1] : noff[k]]
+                part = sum((Fraction(float(a)) * b for a, b in zip(coef, x_[k - 1], strict=True)), Fraction(0))
+                assert part + Fraction(above[0, k]) - Fraction(above[1, k]) <= margin
+            s = float(s - line - Fraction(r) / 10**9)  # a parallel halfspace that just holds the point
+            cap = Cap(r, g, s, dual_norm(g, p))
+            # F - margin: unsafe here
+            above[0] = [math.nextafter(float(Fraction(t) - margin), -math.inf) for t in above[0]]
+            for pull in (0.0, 0.1, 3.0, 1e6):
+                kept = keep_rows(model.net)
+                kept.slopes[:], kept.pulls[:] = rng.random(len(kept.slopes)), pull * rng.random(len(kept.pulls))
+                kept.betas[:] = rng.normal(size=len(kept.betas))
+                for passes in (0, 2):
+                    trial = state.copy()
+                    assert tighten(model, kept, trial, cap, above, passes, clock.timer())
+                    assert all(lo <= a <= hi for lo, a, hi in zip(trial[LO], z, trial[HI], strict=True))
 
 
-def test_cuts_hold_on_the_whole_box_in_rational_arithmetic() -> None:
-    """Far bounds, so that no triangle is lower than a cut. What is above a plane most is above it in a corner."""
-    from layercert.search.adaptive.hull import UNSTABLE, fold, relaxation
-    from layercert.search.adaptive.model import COEF, HI, LO, build
+def test_programs_of_relaxations_prove_no_more_than_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs for every node: the same distances as by brute force."""
+    from layercert.search.adaptive import program, tree
 
-    rng = np.random.default_rng(3)
-    sizes, tight = [3, 6, 6, 5, 2], 0
-    ends = np.cumsum([0, *sizes[1:-1]])
-    for _ in range(40):
-        network = Network.from_arrays(
-            [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
+    monkeypatch.setattr(tree, "NEAR", 1.0)
+    asked: list[float] = []
+    solve = program.solve
+
+    def watched(*args: object) -> object:
+        found = solve(*args)  # type: ignore[arg-type]
+        asked.append(math.nan if found is None else found.value)
+        return found
+
+    monkeypatch.setattr(program, "solve", watched)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        sizes = [4, 8, 8, 3]
+        net = Network.from_arrays(
+            [rng.normal(size=(b, a)) for a, b in pairwise(sizes)], [0.5 * rng.normal(size=b) for b in sizes[1:]]
         )
-        model, _, state = build(robustness(network, rng.normal(size=3), 2.0, 0), 0.5)
-        state[LO], state[HI], state[COEF] = -9.0, 9.0 * rng.random(ends[-1]), -1.0
-        relaxed = relaxation(model, state)
-        relaxed.q[:] = 1e3  # so that the first fold replaces the triangle, which holds on the bounds of z only
-        for pace in (1.0, 0.4):
-            fold(model, state, relaxed, 9.0 * rng.random(ends[-1]), np.full(ends[-1], 1e7), pace)
-        at = 0
-        for k in range(1, network.L):
-            box = [(Fraction(0), Fraction(float(hi))) for hi in state[HI, ends[k - 1] : ends[k]]]
-            for W, b, i in zip(network.weights[k], network.biases[k], range(ends[k], ends[k + 1]), strict=True):
-                P, q = [Fraction(float(c)) for c in relaxed.P[at : at + len(W)]], Fraction(float(relaxed.q[i]))
-                at += len(W)
-                assert relaxed.kind[i] == UNSTABLE
-                if q > 500:
-                    continue  # the box alone says which phase it has: no cut
-                for row, constant in (([Fraction(float(w)) for w in W], float(b)), ([Fraction(0)] * len(W), 0.0)):
-                    corner = (max((w - c) * lo, (w - c) * hi) for w, c, (lo, hi) in zip(row, P, box, strict=True))
-                    excess = sum(corner, Fraction(constant)) - q
-                    assert excess <= 0
-                    tight += excess > -1e-9
-    assert tight > 200  # most cuts touch the neuron somewhere
+        x = rng.normal(size=4)
+        problem = robustness(net, x, math.inf, domain=(x - 1.0, x + 3.0) if seed % 2 else None)
+        true, _ = brute_force(problem)
+        if not math.isfinite(true):
+            continue
+        got = run(problem)
+        assert got.upper == pytest.approx(true, rel=1e-6)
+        assert got.lower == pytest.approx(true, rel=1e-6) and got.lower <= true * (1 + 1e-9)
+    assert len(asked) > 10 and min(asked) < 0
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_answers_do_not_depend_on_the_number_of_threads(threads: int) -> None:
+    import layercert as lc
+    from layercert import shipped
+
+    net, X = lc.load(shipped.path("mnist10_plain_2x20")), np.load(shipped.path("digits10"))["X"]
+    for x in X[:3]:
+        one, many = (lc.measure(net, x, domain=(0, 1), threads=n) for n in (1, threads))
+        assert one.status == many.status == "exact"
+        assert many.upper == pytest.approx(one.upper, rel=1e-6) and many.lower == pytest.approx(one.lower, rel=1e-6)

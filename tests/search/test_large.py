@@ -146,9 +146,8 @@ def test_what_needs_dense_layers_says_so(everything_is_large: None) -> None:
     x = np.zeros(net.inputs)
     with pytest.raises(ModelError, match=r"layer \d is sparse, .* MiB as a dense matrix, which this needs .*'large'"):
         lc.measure(net, x, method="geocert")
-    result = lc.measure(net, x, certificate=True)
-    assert result.certificate is None and "no certificate: the network's sparse layers are too large" in result.note
-    assert "too large for the exact search" in result.note or result.status == "exact"
+    result = lc.measure(net, x)
+    assert 0 < result.lower <= result.upper
 
 
 # Bounds are theorems.
@@ -292,7 +291,7 @@ assert near.status == "robust", near
 assert far.status == "not_robust" and far.upper <= 0.1, far
 found = lc.measure(net, x, domain=(0, 1), time_limit=60)
 assert 1e-4 <= found.lower <= found.upper <= 0.1, found
-assert "too large for the exact search" in found.note or found.status == "exact"
+assert found.status in ("exact", "undecided"), found
 """
 
 

@@ -20,6 +20,8 @@ from layercert.system import clock
 
 #: The most a settled point may be moved, relative to its distance from x.
 SETTLE = 1e-6
+#: Steps of the attack from each start, to the boundary and along it.
+STEPS = 60
 #: Halvings of the segment between x and a landmark.
 BISECTIONS = 40
 #: How far inside the range of a model that clips its input a second attack starts, relative to the range.
@@ -67,16 +69,9 @@ def _starts(problem: Problem) -> list[Problem]:
 
 
 def _attack(problem: Problem, U: float, effort: int, seed: int) -> Found | None:
-    from layercert.attack.kernel import Packed, run
-    from layercert.attack.sparse import attack_large
+    from layercert.attack.kernel import PackedProblem, run
 
-    if problem.network.is_sparse:
-        return attack_large(problem, float(U))
-    net = Packed.of(problem)
-    distance, w, clause = run(
-        net.W0, net.Wh, net.b, net.noff, net.woff, net.R, net.c, net.first,
-        problem.x, net.lo, net.hi, net.boxed, problem.norm.p, float(U), 60, effort, seed,
-    )  # fmt: skip
+    distance, w, clause = run(PackedProblem.of(problem), float(U), STEPS, effort, seed, clock.timer())
     if clause < 0:
         return None
     return w, float(distance), problem.clauses[clause]
@@ -114,16 +109,11 @@ def _from_afar(problem: Problem, U: float) -> Found | None:
 
 def _shorter(problem: Problem, found: Found) -> Found:
     """Slide from a witness towards x along the boundary."""
-    from layercert.attack.kernel import Packed, seek
+    from layercert.attack.kernel import PackedProblem, seek
 
-    if problem.network.is_sparse:
-        return found
-    net, (step, U, clause) = Packed.of(problem), found
+    step, U, clause = found
     at = next(i for i, each in enumerate(problem.clauses) if each is clause)
-    distance, w = seek(
-        net.W0, net.Wh, net.b, net.noff, net.woff, net.R, net.c, net.first,
-        problem.x, net.lo, net.hi, net.boxed, problem.norm.p, at, step, 60, U,
-    )  # fmt: skip
+    distance, w = seek(PackedProblem.of(problem), at, step, STEPS, U, clock.timer())
     return (w, float(distance), clause) if distance < U else found
 
 

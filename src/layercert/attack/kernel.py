@@ -1,13 +1,11 @@
-"""Compiled parts of the attack: a packed network, its gradient on a linear piece, and the way to the boundary.
+"""Compiled parts of the attack: a problem in flat arrays, its gradient on a linear piece, and the way to the boundary.
 
-Layers are packed so that one compiled function serves every depth: W^0 is a matrix of its own, W^1..W^{L-1} lie one
-after the other in `Wh` from `woff[k]` on, and the neurons of layer k (counted from 0) are noff[k]..noff[k+1].
 The rows of all clauses are composed with the last layer: row i says R[i].x^L + c[i] <= 0.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,144 +14,126 @@ from layercert.compiled.dense import clear, copy
 from layercert.compiled.halfspace import nearest_step as nearest_step
 from layercert.compiled.jit import njit_sums
 from layercert.compiled.norms import lp_norm as lp_norm
+from layercert.compiled.packed import PackedNetwork, row_add, row_dot
+from layercert.compiled.timer import late
 from layercert.problem import Problem
 
+#: Halvings of the segment between an unsafe point and a safe one, and how short it is when a straight line takes over.
+HALVINGS, SHORT = 40, 1e-3
 
-@dataclass(frozen=True, eq=False)
-class Packed:
+
+class PackedProblem(NamedTuple):
     """A problem's network and clauses as flat arrays; clause i owns the rows first[i]..first[i+1]."""
 
-    W0: Matrix
-    Wh: Vector
-    b: Vector
-    noff: Indices
-    woff: Indices
+    net: PackedNetwork
     R: Matrix
     c: Vector
     first: Indices
+    x: Vector
     lo: Vector  # the domain as offsets from x, infinite without one
     hi: Vector
     boxed: bool
+    p: float
 
     @staticmethod
-    def of(problem: Problem) -> Packed:
-        network = problem.network
-        n = network.inputs
-        last, bias = network.weights[-1], network.biases[-1]
+    def of(problem: Problem) -> PackedProblem:
+        network, box, n = problem.network, problem.box, problem.network.inputs
         C = np.concatenate([clause.C for clause in problem.clauses])
         d = np.concatenate([clause.d for clause in problem.clauses])
-        hidden = network.weights[1:-1]
-        box = problem.box
-        return Packed(
-            W0=np.array(network.weights[0] if network.L else np.zeros((0, n))),
-            Wh=np.concatenate([np.zeros(0), *(W.ravel() for W in hidden)]),
-            b=np.concatenate([np.zeros(0), *network.biases[:-1]]),
-            noff=np.cumsum([0, *network.widths]).astype(np.intp),
-            woff=np.cumsum([0, 0, *(W.size for W in hidden)]).astype(np.intp),
-            R=np.ascontiguousarray(C @ last),
-            c=C @ bias - d,
+        return PackedProblem(
+            net=network.packed,
+            R=np.ascontiguousarray(np.asarray(C @ network.maps[-1])),
+            c=C @ network.biases[-1] - d,
             first=np.cumsum([0, *(len(clause.d) for clause in problem.clauses)]).astype(np.intp),
+            x=problem.x,
             lo=np.full(n, -np.inf) if box is None else box.lo,
             hi=np.full(n, np.inf) if box is None else box.hi,
             boxed=box is not None,
+            p=problem.norm.p,
         )
 
 
 @njit_sums
-def preactivations(W0, Wh, b, noff, woff, v, z):  # type: ignore[no-untyped-def]
+def preactivations(net, v, z):  # type: ignore[no-untyped-def]
     """z of every hidden layer at v."""
-    L = len(noff) - 1
-    if L > 0:
-        for i in range(noff[1]):
-            total = 0.0
-            for j in range(len(v)):
-                total += W0[i, j] * v[j]
-            z[i] = total + b[i]
-    for k in range(1, L):
-        below, m = noff[k - 1], noff[k] - noff[k - 1]
-        for i in range(noff[k], noff[k + 1]):
-            row = woff[k] + (i - noff[k]) * m
-            total = 0.0
-            for j in range(m):
-                total += Wh[row + j] * max(z[below + j], 0.0)
-            z[i] = total + b[i]
+    h = np.empty(len(z))
+    for k in range(len(net.noff) - 1):
+        for i in range(net.noff[k], net.noff[k + 1]):
+            z[i] = net.b[i] + (row_dot(net, k, i, v, 0) if k == 0 else row_dot(net, k, i, h, net.noff[k - 1]))
+            h[i] = max(z[i], 0.0)
 
 
 @njit_sums
-def row_value(R, c, noff, v, z, row):  # type: ignore[no-untyped-def]
+def row_value(asked, v, z, row):  # type: ignore[no-untyped-def]
     """R[row].x^L + c[row]; for a network without hidden layers x^L is v."""
+    noff = asked.net.noff
     L = len(noff) - 1
     total = 0.0
     if L == 0:
         for j in range(len(v)):
-            total += R[row, j] * v[j]
+            total += asked.R[row, j] * v[j]
     else:
         for j in range(noff[L] - noff[L - 1]):
-            total += R[row, j] * max(z[noff[L - 1] + j], 0.0)
-    return total + c[row]
+            total += asked.R[row, j] * max(z[noff[L - 1] + j], 0.0)
+    return total + asked.c[row]
 
 
 @njit_sums
-def clause_value(R, c, first, noff, v, z, clause):  # type: ignore[no-untyped-def]
-    """The largest row of a clause (unsafe when <= 0) and which row it is."""
-    worst, at = -np.inf, first[clause]
-    for row in range(first[clause], first[clause + 1]):
-        value = row_value(R, c, noff, v, z, row)
+def clause_value(asked, v, z, clause):  # type: ignore[no-untyped-def]
+    """The largest row of a clause (unsafe when <= 0) at v and which row it is; fills z."""
+    preactivations(asked.net, v, z)
+    worst, at = -np.inf, asked.first[clause]
+    for row in range(asked.first[clause], asked.first[clause + 1]):
+        value = row_value(asked, v, z, row)
         if value > worst:
             worst, at = value, row
     return worst, at
 
 
 @njit_sums
-def row_gradient(W0, Wh, R, noff, woff, z, row, S, g):  # type: ignore[no-untyped-def]
+def row_gradient(asked, z, row, S, g):  # type: ignore[no-untyped-def]
     """g = the gradient of a row on the linear piece of z; S is scratch, as long as z."""
-    L = len(noff) - 1
+    net = asked.net
+    L = len(net.noff) - 1
     clear(g)
     if L == 0:
         for j in range(len(g)):
-            g[j] = R[row, j]
+            g[j] = asked.R[row, j]
         return
-    for j in range(noff[L] - noff[L - 1]):
-        i = noff[L - 1] + j
-        S[i] = R[row, j] if z[i] > 0 else 0.0
-    for k in range(L - 1, 0, -1):
-        below, m = noff[k - 1], noff[k] - noff[k - 1]
-        for j in range(m):
-            S[below + j] = 0.0
-        for i in range(noff[k], noff[k + 1]):
-            if S[i] != 0.0:
-                start = woff[k] + (i - noff[k]) * m
-                for j in range(m):
-                    S[below + j] += S[i] * Wh[start + j]
-        for j in range(m):
-            if z[below + j] <= 0:
-                S[below + j] = 0.0
-    for i in range(noff[1]):
-        if S[i] != 0.0:
-            for j in range(len(g)):
-                g[j] += S[i] * W0[i, j]
+    clear(S)
+    for j in range(net.noff[L] - net.noff[L - 1]):
+        S[net.noff[L - 1] + j] = asked.R[row, j]
+    for k in range(L - 1, -1, -1):
+        for i in range(net.noff[k], net.noff[k + 1]):
+            if z[i] > 0.0 and S[i] != 0.0:
+                if k > 0:
+                    row_add(net, k, i, S[i], S, net.noff[k - 1])
+                else:
+                    row_add(net, 0, i, S[i], g, 0)
 
 
 @njit_sums
-def seek(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, clause, start, steps, best):  # type: ignore[no-untyped-def]
+def seek(asked, clause, start, steps, best, timer):  # type: ignore[no-untyped-def]
     """From x + start to an unsafe point of one clause, then towards x along the boundary until that stalls.
 
     Returns the distance and offset of the nearest point found, the distance being inf when there is none.
     Gives up on a run that comes to rest beyond 2*best.
     """
-    n = len(x)
+    x, lo, hi, boxed, p = asked.x, asked.lo, asked.hi, asked.boxed, asked.p
+    n, N = len(x), len(asked.net.b)
     w, g, move, trial = start.copy(), np.empty(n), np.empty(n), np.empty(n)
-    v, z, S = np.empty(n), np.empty(noff[-1]), np.empty(noff[-1])
+    v, z, S = np.empty(n), np.empty(N), np.empty(N)
     near_lo, near_hi = np.empty(n), np.empty(n)
     value = np.inf
     for step in range(steps):  # steepest steps onto the plane of the current piece
+        if late(timer):
+            return np.inf, w
         for i in range(n):
             v[i] = x[i] + w[i]
-        preactivations(W0, Wh, b, noff, woff, v, z)
-        value, row = clause_value(R, c, first, noff, v, z, clause)
+        value, row = clause_value(asked, v, z, clause)
         if value <= 0:
             break
-        row_gradient(W0, Wh, R, noff, woff, z, row, S, g)
+        row_gradient(asked, z, row, S, g)
         # alternate between the plane's point nearest to x (short in the end) and nearest to v (sure to get there)
         from_x = step < steps // 3
         at = value
@@ -181,28 +161,28 @@ def seek(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, clause, start,
     distance = np.inf
     clear(trial)
     for _ in range(steps):
+        if late(timer):
+            break
         # the last unsafe point between w (unsafe) and trial (maybe safe)
         low, high, at_low = 0.0, 1.0, value
-        for halving in range(40):
+        for halving in range(HALVINGS):
             middle = 1.0 if halving == 0 else 0.5 * (low + high)
             for i in range(n):
                 v[i] = x[i] + (w[i] + middle * (trial[i] - w[i]))
-            preactivations(W0, Wh, b, noff, woff, v, z)
-            value, row = clause_value(R, c, first, noff, v, z, clause)
+            value, row = clause_value(asked, v, z, clause)
             if value <= 0:
                 low, at_low = middle, value
                 if middle == 1.0:
                     break
             else:
                 high = middle
-            if high - low < 1e-3 and halving > 3 and high < 1.0:
+            if high - low < SHORT and halving > 3 and high < 1.0:
                 # within one piece the crossing is where the straight line says
                 if at_low < 0 < value:
                     cross = low + (high - low) * at_low / (at_low - value) * (1.0 - 1e-7)
                     for i in range(n):
                         v[i] = x[i] + (w[i] + cross * (trial[i] - w[i]))
-                    preactivations(W0, Wh, b, noff, woff, v, z)
-                    value, row = clause_value(R, c, first, noff, v, z, clause)
+                    value, row = clause_value(asked, v, z, clause)
                     if value <= 0:
                         low = cross
                 break
@@ -215,9 +195,8 @@ def seek(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, clause, start,
         distance = length
         for i in range(n):
             v[i] = x[i] + w[i]
-        preactivations(W0, Wh, b, noff, woff, v, z)
-        value, row = clause_value(R, c, first, noff, v, z, clause)
-        row_gradient(W0, Wh, R, noff, woff, z, row, S, g)
+        value, row = clause_value(asked, v, z, clause)
+        row_gradient(asked, z, row, S, g)
         at = value
         for i in range(n):
             at -= g[i] * w[i]
@@ -243,14 +222,15 @@ def two_least(values):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def run(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, U, steps, restarts, seed):  # type: ignore[no-untyped-def]
+def run(asked, U, steps, restarts, seed, timer):  # type: ignore[no-untyped-def]
     """Every clause from x, then random starts for the best of them; the nearest unsafe offset and its clause or -1."""
     np.random.seed(seed)
-    clauses, n = len(first) - 1, len(x)
+    x, lo, hi, p = asked.x, asked.lo, asked.hi, asked.p
+    clauses, n = len(asked.first) - 1, len(x)
     reached = np.full(clauses, np.inf)
     best, found, winner = U, np.zeros(n), -1
     for clause in range(clauses):
-        d, w = seek(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, clause, np.zeros(n), steps, best)
+        d, w = seek(asked, clause, np.zeros(n), steps, best, timer)
         reached[clause] = d
         if d < best:
             best, winner = d, clause
@@ -263,11 +243,13 @@ def run(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, U, steps, resta
         for i in range(n):
             start[i] = np.random.normal()
         length = lp_norm(start, p)
+        if late(timer):
+            break
         for i in range(n):
             # half of the starts lie around x, half around the best point
             about = found[i] if r % 2 == 1 else 0.0
             start[i] = min(max(about + start[i] * 0.6 * size / length, lo[i]), hi[i])
-        d, w = seek(W0, Wh, b, noff, woff, R, c, first, x, lo, hi, boxed, p, clause, start, steps, best)
+        d, w = seek(asked, clause, start, steps, best, timer)
         if d < best:
             best, winner = d, clause
             copy(w, found)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from layercert.arrays import Matrix
 from layercert.certificate.region import Region
 from layercert.certificate.setting import Setting
 from layercert.problem import Clause
 from layercert.search.adaptive.leaf import Leaves
-from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, ROWS, build
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, ROWS, Model, build
 from layercert.search.adaptive.record import Halfspace
 from layercert.search.task import Task
+from layercert.system import clock
 
 #: Steps of each ascent.
 STEPS = 20
@@ -36,7 +38,7 @@ class Ascent:
         self.leaves = Leaves(task)
 
     @cached_property
-    def model(self) -> tuple[Any, Any, Any]:
+    def model(self) -> tuple[Model, Matrix]:
         return build(self.task.problem, self.setting.r)
 
     def improved(self, clause: Clause, region: Region, before: Suggestion) -> Suggestion:
@@ -44,24 +46,24 @@ class Ascent:
         own = before.own
         if not any(region.lines(k).open.any() for k in range(len(region.lo))):
             return Suggestion(self._piece(clause, region, own), -1)
-        from layercert.search.adaptive.bound import ease, optimise
-        from layercert.search.adaptive.branch import scores
-        from layercert.search.adaptive.hull import relaxation
+        from layercert.search.adaptive.ascent import drop_betas, optimise
+        from layercert.search.adaptive.lanes import lanes_of, store
+        from layercert.search.adaptive.lines import scores
 
         state = np.zeros((ROWS, len(own.alpha)))
         state[PHASE], state[LO], state[HI] = (np.concatenate(a) for a in (region.phase, region.lo, region.hi))
         state[ALPHA], state[BETA], state[POINT] = own.alpha, own.beta, own.alpha - 0.5
-        mu = own.weights.copy()
-        model, first, _ = self.model
-        at = int(first[[c is clause for c in self.task.problem.clauses].index(True)])
-        relaxed = relaxation(model, state)  # lines of triangles: the checker knows no planes
-        n = len(self.setting.x)
-        w, g, S = np.zeros(n), np.empty(n), np.empty(len(own.alpha))
-        ease(model, state, mu, at, relaxed, S, g, w)
-        optimise(model, state, mu, at, self.setting.r * ENOUGH, STEPS, 0, relaxed, w)
+        model, _ = self.model
+        mu = np.zeros(int(np.diff(model.first).max()))
+        mu[: len(own.weights)] = own.weights
+        at = [c is clause for c in self.task.problem.clauses].index(True)
+        lanes = lanes_of(model, state[None], mu[None], np.array([at], np.intp))
+        drop_betas(model, lanes)
+        optimise(model, lanes, self.setting.r * ENOUGH, STEPS, np.zeros((1, len(self.setting.x))), clock.timer())
+        store(lanes, 0, state, mu)
         score = np.empty(len(own.alpha))
         scores(state, score)
-        improved = Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu)
+        improved = Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu[: len(own.weights)])
         return Suggestion(improved, int(score.argmax()))
 
     def _piece(self, clause: Clause, region: Region, own: Halfspace) -> Halfspace:

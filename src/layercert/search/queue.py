@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -20,6 +21,11 @@ class PriorityQueue(Generic[T]):
     def pop(self) -> tuple[float, T]:
         key, _, item = heapq.heappop(self._heap)
         return key, item
+
+    @property
+    def least(self) -> float:
+        """The least key, inf of an empty queue."""
+        return self._heap[0][0] if self._heap else math.inf
 
     def __len__(self) -> int:
         return len(self._heap)

@@ -11,8 +11,11 @@ a concave function of lam, maximised by intersecting tangents. Any lam is sound;
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from layercert.arrays import Vector
 from layercert.compiled.jit import inner_sums
 from layercert.search.adaptive.fall import fall, room_of
 
@@ -22,12 +25,24 @@ ROUNDS = 7
 STEPS = 8
 
 
-@inner_sums
-def lowest(h, sign, U, model, g, s, g_size, warm):  # type: ignore[no-untyped-def]
-    """A lower bound, rounded down, of sign*h.w on the cap, and its lam; g_size = ||g||_q, or 0 when there is no cap.
+class Cap(NamedTuple):
+    """{w in the box: ||w|| <= U and g.w + s <= 0}."""
 
-    `warm` is room for one number (fall.py).
-    """
+    U: float
+    g: Vector
+    s: float
+    size: float  # ||g||_q; 0: no halfspace, the whole ball
+
+
+def whole_ball(inputs: int, U: float) -> Cap:
+    """The ball inside the box."""
+    return Cap(float(U), np.zeros(inputs), 0.0, 0.0)
+
+
+@inner_sums
+def lowest(h, sign, cap, model, warm):  # type: ignore[no-untyped-def]
+    """A lower bound, rounded down, of sign*h.w on the cap, and its lam; `warm` is room for one number (fall.py)."""
+    U, g, s, g_size = cap.U, cap.g, cap.s, cap.size
     warm[0] = 0.0
     up = 1.0 + 2.3e-16 * (2 * len(h) + 128)
     drop, tilt, h_size = fall(h, sign, 0.0, g, U, model, warm)
@@ -65,8 +80,9 @@ def lowest(h, sign, U, model, g, s, g_size, warm):  # type: ignore[no-untyped-de
 
 
 @inner_sums
-def minimiser(h, lam, U, model, g, w):  # type: ignore[no-untyped-def]
+def minimiser(h, lam, cap, model, w):  # type: ignore[no-untyped-def]
     """Where (h + lam g).w is least on ball and box (roughly, with a box and other p): a hint, nothing is proved."""
+    U, g = cap.U, cap.g
     n, p = len(h), model.p
     if p == 1.0:
         fill(h, lam, U, model, g, w)

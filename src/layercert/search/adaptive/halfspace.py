@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.attack.kernel import nearest_step
 from layercert.compiled.dense import clear
+from layercert.compiled.halfspace import nearest_step
 from layercert.compiled.jit import njit_sums
 
 

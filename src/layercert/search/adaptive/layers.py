@@ -1,6 +1,8 @@
-"""Kernels of pre-activation bounds: backward passes for all neurons of a layer at once, at the node's unsafe points.
+"""Kernels of pre-activation bounds: backward passes for many neurons of a layer at once, at the node's unsafe points.
 
-A node's state is a matrix with the rows PHASE, LO, HI, ALPHA, BETA, COEF, POINT (model.py). Rounding margins as there.
+A row is the pass that bounds one neuron from one side. Rows are lanes: a matrix of coefficients has a line per neuron
+and a column per row, so that a weight meets all rows at once, and lines that no row reads are skipped. Rounding margins
+as in model.py.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ import numpy as np
 
 from layercert.arrays import TINY, Indices, Matrix, Vector
 from layercert.compiled.jit import njit_sums
+from layercert.compiled.packed import row_add, times_layer, times_transposed
+from layercert.compiled.timer import late
 from layercert.search.adaptive.cap import lowest, minimiser
-from layercert.search.adaptive.halfspace import dual_norm
-from layercert.search.adaptive.hull import OFF, UNSTABLE, lines
+from layercert.search.adaptive.lines import is_on, is_open, upper_offset, upper_slope
 from layercert.search.adaptive.model import COEF, HI, LO, PHASE, POINT
-from layercert.search.adaptive.products import times, times_transposed
 
-#: How far the kept lower lines of a row move towards its least point at first.
+#: Rows per pass: so many lanes of a layer of a thousand neurons still fit into the cache.
+LANES = 64
+#: How far the kept lower lines of a row move towards its least point: the store serves all nodes, and a part of the way
+#: averages over those that used it (PERFORMANCE.md, 2026-11-15).
 WARM_PACE = 0.3
 #: How far the multiplier of the most violated split of a layer moves, in units of the row's largest coefficient there.
 BETA_PACE = 1.0
@@ -28,22 +33,32 @@ MOST_PULL = 1e30
 
 
 class Rows(NamedTuple):
-    """Backward passes of one layer: row r bounds a neuron from below where r is even, from above where it is odd."""
+    """Backward passes of one layer. Without parameters of their own (`own`) the matrices have no lanes."""
 
     neurons: Indices
+    sides: Vector  # +1: from below, -1: from above
+    own: bool
     slopes: Matrix  # of the lower lines of all neurons below
     betas: Matrix  # multipliers of splits below
     pulls: Vector  # multiplier of the objective
     coef: Matrix  # coefficients of the last pass
 
 
-@njit_sums
-def tighten(model, state, U, start, stop, g, s, above, passes):  # type: ignore[no-untyped-def]
-    """Bounds of the free unstable neurons of the layers start..stop-1 at unsafe points; False: the node is empty.
+class Objective(NamedTuple):
+    """The upper part of F at a layer: coef.x^(k-1) + value - error <= F at the node's points."""
 
-    Unsafe points lie on the cap of the halfspace g, s (cap.py; s = -inf: the whole ball of radius U), and the objective
-    F, whose upper part COEF and `above` are (bound.py), is at most 0 there. The lower line of a neuron is the one that
-    touches relu at POINT, the node's nearest point, since the cap lies around it.
+    coef: Vector
+    value: float
+    error: float
+
+
+@njit_sums
+def tighten(model, kept, state, cap, above, passes, timer):  # type: ignore[no-untyped-def]
+    """Bounds of the open neurons of all layers at unsafe points; False: the node is empty.
+
+    Unsafe points lie on the cap, and the objective F, whose upper part COEF and `above` are (bound.py), is at most 0
+    there. The lower line of a neuron is the one that touches relu at POINT, the node's nearest point, since the cap is
+    around it.
 
     With `passes` > 0 each row has parameters of its own, taken up where the last pass of any node left them (all are
     sound): lower lines, multipliers of the node's splits, and a pull >= 0. The row's function is z + pull F <= z, and
@@ -51,190 +66,268 @@ def tighten(model, state, U, start, stop, g, s, above, passes):  # type: ignore[
     where z and F want different lines. After each pass the lines move towards the row's own least point, and the
     multipliers rise or fall with what this point violates, as `optimise` does for the objective.
     """
-    warm = np.zeros(1)
-    g_size = dual_norm(g, model.p) if s > -np.inf else 0.0
-    s = max(s, -1e300)  # zero times it must be zero
-    noff, woff = model.noff, model.woff
-    N = noff[len(noff) - 1]
-    kind, su, iu = np.empty(N, np.int8), np.empty(N), np.empty(N)
-    for k in range(start, stop):
-        base, width = noff[k], noff[k + 1] - noff[k]
-        if k == 0:
-            for i in range(width):
-                if state[LO, i] >= 0.0 or state[HI, i] <= 0.0:
-                    continue
-                error = model.Q[i] + U * model.D[i]
-                low, _ = lowest(model.W0[i], 1.0, U, model, g, s, g_size, warm)
-                high, _ = lowest(model.W0[i], -1.0, U, model, g, s, g_size, warm)
-                if not narrow(state, i, model.z0[i] + low - error, model.z0[i] - high + error):
-                    return False
-            continue
-        lines(state, kind, su, iu)
-        neurons = np.empty(2 * width, np.intp)
-        m = 0
-        for i in range(base, base + width):
-            if kind[i] == UNSTABLE:
-                neurons[m] = i
-                neurons[m + 1] = i
-                m += 2
-        if m == 0:
-            continue
-        rows = Rows(neurons[:m], np.empty((m, base)), np.zeros((m, base)), np.zeros(m), np.empty((m, base)))
-        kept = passes > 0 and len(model.slopes) > 0
-        pace = recall(model, state, rows, kept)
-        before, under = noff[k - 1], noff[k] - noff[k - 1]
-        best, lams = np.full(m, -np.inf), np.empty(m)
-        for turn in range(max(passes, 1)):
-            A = np.empty((m, under))
-            for r in range(m):
-                at = woff[k] + (neurons[r] - base) * under
-                flip = 1.0 - 2.0 * (r % 2)
-                for j in range(under):
-                    A[r, j] = flip * model.Wh[at + j] + rows.pulls[r] * state[COEF, before + j]
-            c, error, drift, G = rows_backward(model, state, A, rows, k, kind, su, iu, above)
-            for r in range(m):
-                low, lams[r] = lowest(G[r], 1.0, U, model, g, s, g_size, warm)
-                best[r] = max(best[r], c[r] + low - error[r] - U * drift[r])
-            if kept or turn + 1 < passes:
-                h = rows_touch(model, state, rows, k, kind, su, iu, G, lams, U, g, pace / (turn + 1.0))
-                repull(state, rows, k, before, h, lams, above)
-        if kept:
-            keep(model, state, rows)
-        for r in range(0, m, 2):
-            if not narrow(state, neurons[r], best[r], -best[r + 1]):
-                return False
+    for k in range(len(model.net.noff) - 1):
+        if not tighten_layer(model, kept, state, cap, above, k, passes, timer):
+            return False
+        if late(timer):
+            break
     return True
 
 
 @njit_sums
-def recall(model, state, rows, kept):  # type: ignore[no-untyped-def]
-    """Fill the rows' parameters with those of their last pass, or for a first one; returns how far lines may move."""
-    m, base = rows.slopes.shape
+def tighten_layer(model, kept, state, cap, above, k, passes, timer):  # type: ignore[no-untyped-def]
+    """The same for one layer."""
+    net = model.net
+    if k == 0:
+        return tighten_first(model, state, cap)
+    neurons = np.empty(net.noff[k + 1] - net.noff[k], np.intp)
+    count = 0
+    for i in net.order[net.noff[k] : net.noff[k + 1]]:
+        if is_open(state[PHASE, i], state[LO, i], state[HI, i]):
+            neurons[count] = i
+            count += 1
+    own = passes > 0 and count > 0 and kept.at[2 * neurons[0] + 1] > kept.at[2 * neurons[0]]
+    for start in range(0, count, LANES // 2):
+        if late(timer):
+            break
+        part = neurons[start : min(start + LANES // 2, count)]
+        if not tighten_rows(model, kept, state, cap, above, k, part, passes if own else 0):
+            return False
+    return True
+
+
+@njit_sums
+def tighten_first(model, state, cap):  # type: ignore[no-untyped-def]
+    """The first layer's functions are linear: their own least values on the cap."""
+    net, warm, row = model.net, np.zeros(1), np.zeros(model.net.inputs)
+    for i in range(net.noff[1]):
+        if not is_open(state[PHASE, i], state[LO, i], state[HI, i]):
+            continue
+        row[:] = 0.0
+        row_add(net, 0, i, 1.0, row, 0)
+        error = model.Q[i] + cap.U * model.D[i]
+        low, _ = lowest(row, 1.0, cap, model, warm)
+        high, _ = lowest(row, -1.0, cap, model, warm)
+        if not narrow(state, i, model.z0[i] + low - error, model.z0[i] - high + error):
+            return False
+    return True
+
+
+@njit_sums
+def tighten_rows(model, kept, state, cap, above, k, neurons, passes):  # type: ignore[no-untyped-def]
+    """Both bounds of some neurons of layer k > 0."""
+    net = model.net
+    base, under, m = net.noff[k], net.noff[k - 1], 2 * len(neurons)
+    rows, pace = recall(kept, state, neurons, base, passes > 0)
+    objective = Objective(state[COEF, under:base], above[0, k], above[1, k])
+    best, lams, warm = np.full(m, -np.inf), np.empty(m), np.zeros(1)
+    for turn in range(max(passes, 1)):
+        c, error, drift, G = rows_backward(model, state, rows, k, objective)
+        for r in range(m):
+            low, lams[r] = lowest(G[r], 1.0, cap, model, warm)
+            best[r] = max(best[r], c[r] + low - error[r] - cap.U * drift[r])
+        if passes > 0:
+            h = rows_touch(model, state, rows, k, G, lams, cap, pace / (turn + 1.0))
+            repull(rows, objective, h, lams)
+    if passes > 0:
+        keep(kept, state, rows, base)
+    for n in range(len(neurons)):  # noqa: SIM110 - compiled
+        if not narrow(state, neurons[n], best[2 * n], -best[2 * n + 1]):
+            return False
+    return True
+
+
+@njit_sums
+def recall(kept, state, neurons, base, own):  # type: ignore[no-untyped-def]
+    """Rows with the parameters of their last pass, or those for a first one; and how far lines may move."""
+    m = 2 * len(neurons)
+    lanes = m if own else 0
+    rows = Rows(
+        np.empty(m, np.intp), np.empty(m), own, np.empty((base, lanes)), np.zeros((base, lanes)), np.zeros(m),
+        np.zeros((base, lanes)),
+    )  # fmt: skip
     pace = np.ones(m)
     for r in range(m):
-        at = 2 * rows.neurons[r] + r % 2
-        if kept and model.slopes[at, 0] >= 0.0:
+        rows.neurons[r] = neurons[r // 2]
+        rows.sides[r] = 1.0 - 2.0 * (r % 2)
+        if not own:
+            continue
+        row = 2 * rows.neurons[r] + r % 2
+        at = kept.at[row]
+        if kept.slopes[at] >= 0.0:
             for i in range(base):
-                rows.slopes[r, i] = model.slopes[at, i]
-                rows.betas[r, i] = max(model.betas[at, i] * state[PHASE, i], 0.0)
-            rows.pulls[r] = model.pulls[at]
+                rows.slopes[i, r] = kept.slopes[at + i]
+                rows.betas[i, r] = max(kept.betas[at + i] * state[PHASE, i], 0.0)
+            rows.pulls[r] = kept.pulls[row]
             pace[r] = WARM_PACE
         else:
             for i in range(base):
-                rows.slopes[r, i] = 1.0 if state[POINT, i] > 0.0 else 0.0
-    return pace
+                rows.slopes[i, r] = 1.0 if state[POINT, i] > 0.0 else 0.0
+    return rows, pace
 
 
 @njit_sums
-def keep(model, state, rows):  # type: ignore[no-untyped-def]
+def keep(kept, state, rows, base):  # type: ignore[no-untyped-def]
     """For `recall` at the next pass, of this node or any other."""
-    m, base = rows.slopes.shape
-    for r in range(m):
-        at = 2 * rows.neurons[r] + r % 2
-        model.pulls[at] = rows.pulls[r]
+    for r in range(len(rows.neurons)):
+        row = 2 * rows.neurons[r] + r % 2
+        at = kept.at[row]
+        kept.pulls[row] = rows.pulls[r]
         for i in range(base):
-            model.slopes[at, i] = rows.slopes[r, i]
+            kept.slopes[at + i] = rows.slopes[i, r]
             if state[PHASE, i] != 0.0:
-                model.betas[at, i] = rows.betas[r, i] * state[PHASE, i]
+                kept.betas[at + i] = rows.betas[i, r] * state[PHASE, i]
 
 
 @njit_sums
-def rows_backward(model, state, A, rows, k, kind, su, iu, above):  # type: ignore[no-untyped-def]
+def rows_backward(model, state, rows, k, objective):  # type: ignore[no-untyped-def]
     """c, error, drift, G with G w + c - error - drift ||w|| <= the rows' values, through the layers k-1..0."""
-    noff, woff = model.noff, model.woff
-    m = len(A)
+    net, m = model.net, len(rows.neurons)
+    base, under = net.noff[k], net.noff[k - 1]
     c, error, drift = np.empty(m), np.empty(m), np.zeros(m)
-    upper = above[1, k]
-    for i in range(noff[k - 1], noff[k]):  # entries of A are rounded, whatever cancels
-        upper += 2.0 * abs(state[COEF, i]) * model.Q[i]
+    A, live = np.zeros((base - under, m)), np.zeros(base - under, np.bool_)
+    upper = objective.error
+    for j in range(base - under):  # entries of A are rounded, whatever cancels
+        upper += 2.0 * abs(objective.coef[j]) * model.Q[under + j]
     for r in range(m):
-        own, pulled = model.b[rows.neurons[r]] * (1.0 - 2.0 * (r % 2)), rows.pulls[r] * above[0, k]
+        i, pull = rows.neurons[r], rows.pulls[r]
+        own, pulled = model.net.b[i] * rows.sides[r], pull * objective.value
         c[r] = own + pulled
-        error[r] = model.noise * (abs(own) + abs(pulled)) + 1.01 * rows.pulls[r] * upper + TINY
-    G = A
+        error[r] = model.noise * (abs(own) + abs(pulled)) + 1.01 * pull * upper + TINY
+        at = net.ptr[i]
+        for t in range(at, net.ptr[i + 1]):
+            j = t - at if net.whole[k] else net.index[t]
+            A[j, r] = rows.sides[r] * net.data[t]
+            live[j] = True
+        if pull > 0.0:
+            for j in range(base - under):
+                if objective.coef[j] != 0.0:
+                    A[j, r] += pull * objective.coef[j]
+                    live[j] = True
     for layer in range(k - 1, -1, -1):
-        below, n = noff[layer], noff[layer + 1] - noff[layer]
-        for r in range(m):
-            total, slip = c[r], 0.0
-            for j in range(n):
-                i = below + j
-                a, beta = G[r, j], rows.betas[r, i]
-                rows.coef[r, i] = a
-                slip += (abs(a) + beta) * model.Q[i]
-                if kind[i] == UNSTABLE:
-                    if a < 0.0:
-                        total += a * iu[i]
-                        a *= su[i]
-                    else:
-                        a *= rows.slopes[r, i]
-                else:
-                    if kind[i] == OFF:
-                        a = 0.0
-                    a -= beta * state[PHASE, i]
-                G[r, j] = a
-                total += a * (model.b[i] if layer > 0 else model.z0[i])
-                if layer == 0:
-                    drift[r] += abs(a) * model.D[i]
-            c[r] = total
-            error[r] += slip
-        if layer > 0:
-            under = noff[layer] - noff[layer - 1]
-            G = times(G, model.Wh[woff[layer] : woff[layer] + n * under].reshape((n, under)))
-        else:
-            G = times(G, model.W0)
-    return c, error, drift, G
+        relax_lines(model, state, rows, layer, A, live, (c, error, drift))
+        A, live = times_transposed(net, layer, A, live)
+    return c, error, drift, A.T.copy()
 
 
 @njit_sums
-def rows_touch(model, state, rows, k, kind, su, iu, G, lams, U, g, pace):  # type: ignore[no-untyped-def]
+def relax_lines(model, state, rows, layer, A, live, sums):  # type: ignore[no-untyped-def]
+    """Coefficients of x^layer become those of z: every neuron is replaced by the line that counts for the row."""
+    c, error, drift = sums
+    net, m = model.net, A.shape[1]
+    first = net.noff[layer]
+    for j in range(len(A)):
+        i = first + j
+        phase, lo, hi = state[PHASE, i], state[LO, i], state[HI, i]
+        split = rows.own and phase != 0.0
+        if not (live[j] or split):
+            continue
+        line, Q = A[j], model.Q[i]
+        if rows.own:
+            for r in range(m):
+                rows.coef[i, r] = line[r] if live[j] else 0.0
+        if not live[j]:
+            for r in range(m):
+                line[r] = 0.0
+        for r in range(m):
+            error[r] += abs(line[r]) * Q
+        if is_open(phase, lo, hi):
+            upper = upper_slope(lo, hi)
+            offset = upper_offset(upper, lo, hi)
+            if rows.own:
+                slopes = rows.slopes[i]
+                for r in range(m):
+                    low = min(line[r], 0.0)
+                    c[r] += low * offset
+                    line[r] = low * upper + max(line[r], 0.0) * slopes[r]
+            else:
+                slope = 1.0 if state[POINT, i] > 0.0 else 0.0
+                for r in range(m):
+                    low = min(line[r], 0.0)
+                    c[r] += low * offset
+                    line[r] = low * upper + max(line[r], 0.0) * slope
+        elif not is_on(phase, lo):
+            if not split:
+                live[j] = False
+                continue
+            for r in range(m):
+                line[r] = 0.0
+        if split:
+            betas = rows.betas[i]
+            for r in range(m):
+                line[r] -= betas[r] * phase
+                error[r] += betas[r] * Q
+        live[j] = True
+        b = net.b[i] if layer > 0 else model.z0[i]
+        for r in range(m):
+            c[r] += line[r] * b
+        if layer == 0:
+            D = model.D[i]
+            for r in range(m):
+                drift[r] += abs(line[r]) * D
+
+
+@njit_sums
+def rows_touch(model, state, rows, k, G, lams, cap, pace):  # type: ignore[no-untyped-def]
     """Move each row's lower lines towards those that touch relu at the row's least point on the cap, and its betas.
 
-    Returns the relaxed activations of layer k-1 at that point.
+    Returns the relaxed activations of layer k-1 at that point, a column per row.
     """
-    noff, woff = model.noff, model.woff
-    m = len(G)
-    h = np.empty_like(G)
+    net, m = model.net, len(G)
+    points = np.empty_like(G)
     for r in range(m):
-        minimiser(G[r], lams[r], U, model, g, h[r])
+        minimiser(G[r], lams[r], cap, model, points[r])
+    h = points.T.copy()
+    unit, size = np.empty(m), np.empty(m)
     for layer in range(k):
-        below, n = noff[layer], noff[layer + 1] - noff[layer]
-        if layer == 0:
-            Z = times_transposed(h, model.W0)
-        else:
-            under = noff[layer] - noff[layer - 1]
-            Z = times_transposed(h, model.Wh[woff[layer] : woff[layer] + n * under].reshape((n, under)))
+        Z = times_layer(net, layer, h)
+        first = net.noff[layer]
+        unit[:], size[:] = 0.0, 0.0
+        for j in range(len(Z)):
+            i = first + j
+            b, coef, z = net.b[i] if layer > 0 else model.z0[i], rows.coef[i], Z[j]
+            for r in range(m):
+                z[r] += b
+                unit[r] = max(unit[r], abs(coef[r]))
+            if state[PHASE, i] != 0.0:
+                for r in range(m):
+                    size[r] = max(size[r], abs(z[r]))
         for r in range(m):
-            unit, size = 0.0, 0.0
-            for j in range(n):
-                unit = max(unit, abs(rows.coef[r, below + j]))
-                if state[PHASE, below + j] != 0.0:
-                    size = max(size, abs(Z[r, j] + (model.z0[below + j] if layer == 0 else model.b[below + j])))
-            for j in range(n):
-                i = below + j
-                z = Z[r, j] + (model.z0[i] if layer == 0 else model.b[i])
-                if state[PHASE, i] != 0.0 and size > 0.0:
-                    move = BETA_PACE * pace[r] * unit * state[PHASE, i] * z / size
-                    rows.betas[r, i] = max(rows.betas[r, i] - move, 0.0)
-                if kind[i] == OFF:
-                    z = 0.0
-                elif kind[i] == UNSTABLE:
-                    touch = 1.0 if z > 0.0 else 0.0
-                    z = rows.slopes[r, i] * z if rows.coef[r, i] > 0.0 else su[i] * z + iu[i]
-                    rows.slopes[r, i] += pace[r] * (touch - rows.slopes[r, i])
-                Z[r, j] = z
+            unit[r] *= BETA_PACE * pace[r] / size[r] if size[r] > 0.0 else 0.0
+        for j in range(len(Z)):
+            i = first + j
+            phase, lo, hi, z = state[PHASE, i], state[LO, i], state[HI, i], Z[j]
+            if phase != 0.0:
+                betas = rows.betas[i]
+                for r in range(m):
+                    betas[r] = max(betas[r] - unit[r] * phase * z[r], 0.0)
+            if is_open(phase, lo, hi):
+                upper = upper_slope(lo, hi)
+                offset = upper_offset(upper, lo, hi)
+                slopes, coef = rows.slopes[i], rows.coef[i]
+                for r in range(m):
+                    touch = 1.0 if z[r] > 0.0 else 0.0
+                    z[r] = slopes[r] * z[r] if coef[r] > 0.0 else upper * z[r] + offset
+                    slopes[r] += pace[r] * (touch - slopes[r])
+            elif not is_on(phase, lo):
+                for r in range(m):
+                    z[r] = 0.0
         h = Z
     return h
 
 
 @njit_sums
-def repull(state, rows, k, before, h, lams, above):  # type: ignore[no-untyped-def]
+def repull(rows, objective, h, lams):  # type: ignore[no-untyped-def]
     """A row pulls harder when the objective is positive at its least point, that is when the point is not unsafe."""
-    for r in range(len(h)):
-        value = above[0, k]
-        for j in range(h.shape[1]):
-            value += state[COEF, before + j] * h[r, j]
+    value = np.full(len(lams), objective.value)
+    for j in range(len(h)):
+        a = objective.coef[j]
+        if a != 0.0:
+            for r in range(len(value)):
+                value[r] += a * h[j, r]
+    for r in range(len(value)):
         pull = rows.pulls[r]
-        if value < 0.0:
+        if value[r] < 0.0:
             pull *= 1.0 - PULL_SHARE
         elif lams[r] > 0.0:
             pull += PULL_PACE * lams[r]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,7 +32,12 @@ class Leaves:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._slack, self._growth, _ = row_margins(task.problem)
+
+    @cached_property
+    def _margins(self) -> tuple[list[Vector], list[Vector]]:
+        """Slack and growth of the rows of every layer; networks too large to be dense have no pieces and need none."""
+        slack, growth, _ = row_margins(self.task.problem)
+        return slack, growth
 
     def solve(
         self, sides: Vector, rowed: Mask, clause: Clause, cutoff: float, within: Polyhedron | None = None
@@ -42,6 +48,7 @@ class Leaves:
         """
         problem = self.task.problem
         network = problem.network
+        slacks, growths = self._margins
         G, z = network.weights[0], network.weights[0] @ problem.x + network.biases[0]
         parts: list[Polyhedron] = [] if within is None else [within]
         start = 0
@@ -50,15 +57,15 @@ class Leaves:
             side = sides[start : start + width]
             rows = np.flatnonzero(rowed[start : start + width])
             s = side[rows]
-            parts.append(Polyhedron(-s[:, None] * G[rows], s * z[rows], self._slack[k][rows], self._growth[k][rows]))
+            parts.append(Polyhedron(-s[:, None] * G[rows], s * z[rows], slacks[k][rows], growths[k][rows]))
             on = side > 0
             W = np.ascontiguousarray(network.weights[k + 1][:, on])
             G, z = W @ G[on], W @ z[on] + network.biases[k + 1]
             start += width
         size = np.abs(clause.C)
         noise = gamma(4 * len(z))
-        slack = size @ self._slack[-1] * (1 + noise) + noise * (size @ np.abs(z) + np.abs(clause.d)) + TINY
-        growth = size @ self._growth[-1] * (1 + noise) + noise * (size @ problem.norm.dual(G))
+        slack = size @ slacks[-1] * (1 + noise) + noise * (size @ np.abs(z) + np.abs(clause.d)) + TINY
+        growth = size @ growths[-1] * (1 + noise) + noise * (size @ problem.norm.dual(G))
         parts.append(Polyhedron(clause.C @ G, clause.d - clause.C @ z, slack, growth))
         whole = Polyhedron.stack(parts)
         found = self.task.chain.solve(single(whole, problem.norm, problem.box, cutoff))

@@ -10,7 +10,7 @@ last layer. Layer by layer: S differs from its exact value by 3 roundings of |A|
 A_{k-1} = S W by gamma |S||W|, which meets x^{k-1} <= max(hi, 0), that is M = |W| max(hi, 0) + |b|; c is a sum of at
 most 2 N terms, each at most |S|(Z + M). All this is at most gamma (|A| + beta)(4 Z + 3 M), the Q below.
 Z and M come from the root's bounds, which hold for every node and every smaller ball; bounds of layer k need Q of the
-layers below it only, so `root` goes up layer by layer.
+layers below it only, so `build` goes up layer by layer.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import TINY, Indices, Matrix, Vector, gamma
-from layercert.attack.kernel import Packed
+from layercert.arrays import TINY, Indices, LinearMap, Matrix, Vector, gamma
+from layercert.compiled.packed import PackedNetwork
+from layercert.linear_maps import dense
 from layercert.problem import Problem
+from layercert.system import clock
 
 #: Rows of a node's state matrix; its columns are the neurons of all layers. PHASE is +1, -1 or 0 (free), LO and HI
 #: bound the pre-activation, ALPHA and BETA are the parameters of its halfspace, COEF the coefficients A of that
@@ -30,70 +32,122 @@ from layercert.problem import Problem
 PHASE, LO, HI, ALPHA, BETA, COEF, POINT = range(7)
 ROWS = 7
 
-
-#: Lower lines and multipliers for more neurons than this are not kept from node to node (32 MiB each).
-MOST_SLOPES = 2048
-Slopes = NDArray[np.float32]
+#: Parameters of rows are kept for as many layers as fit into this many numbers (64 MiB each for slopes and betas).
+MOST_KEPT = 2**24
 
 
 class Model(NamedTuple):
-    """Arrays for the kernels; layers and neurons are packed as in `Packed`."""
+    """Arrays for the kernels, which only read them; clause i owns the rows first[i]..first[i+1] of R and c."""
 
-    W0: Matrix
-    Wh: Vector
-    b: Vector
-    noff: Indices
-    woff: Indices
+    net: PackedNetwork
     R: Matrix  # rows of all clauses over x^L
     c: Vector
     row_error: Vector  # error of a row of R, c
+    first: Indices
     z0: Vector  # first pre-activations at x
     Q: Vector
     D: Vector
-    box_lo: Vector
+    box_lo: Vector  # the domain as offsets from x, infinite without one
     box_hi: Vector
     boxed: bool
     p: float
     noise: float  # gamma of the longest chain of roundings in any pass
-    betas: Slopes  # signed multipliers of splits in the passes of all neurons' bounds (below, then above); a cache
-    slopes: Slopes  # lower lines in the same passes, -1: none yet
-    pulls: Vector  # multipliers of the objective in the same passes
 
 
-def build(problem: Problem, U: float) -> tuple[Model, Indices, Matrix]:
-    """The model on the ball of radius U, each clause's first row, and the root's state."""
-    from layercert.search.adaptive.layers import tighten
+class Kept(NamedTuple):
+    """What the passes of neuron bounds keep from visit to visit, of any node: the parameters of every row.
+
+    Row 2i bounds neuron i from below, 2i + 1 from above. All values are sound in every node; better ones only give
+    tighter bounds. So a node's bound depends on the order of visits, and each worker has a store of its own.
+    """
+
+    at: Indices  # per row: where its parameters begin, one per neuron of the layers below; equal to the next: not kept
+    slopes: NDArray[np.float32]  # lower lines, -1: none yet
+    betas: NDArray[np.float32]  # multipliers of splits, with the sign of the phase
+    pulls: Vector  # multipliers of the objective
+
+
+def keep_rows(net: PackedNetwork, most: int = MOST_KEPT) -> Kept:
+    """An empty store for as many layers as fit into `most` numbers."""
+    sizes: list[int] = []
+    total = 0
+    for k in range(len(net.noff) - 1):
+        width, below = int(net.noff[k + 1] - net.noff[k]), int(net.noff[k])
+        if total + 2 * width * below > most:
+            below = 0
+        total += 2 * width * below
+        sizes += [below] * (2 * width)
+    return Kept(
+        np.cumsum([0, *sizes]).astype(np.intp), np.full(total, -1.0, np.float32), np.zeros(total, np.float32),
+        np.zeros(len(sizes)),
+    )  # fmt: skip
+
+
+def build(problem: Problem, U: float) -> tuple[Model, Matrix]:
+    """The model on the ball of radius U, and the root's state."""
+    from layercert.search.adaptive.cap import whole_ball
+    from layercert.search.adaptive.layers import tighten_layer
 
     network = problem.network
-    packed = Packed.of(problem)
-    n = network.inputs
-    noise = gamma(2 * (len(packed.b) + max(network.widths) + n) + 128)
-    z0 = packed.W0 @ problem.x + packed.b[: len(packed.W0)]
+    net = network.packed
+    n, N = network.inputs, len(net.b)
+    noise = gamma(2 * (N + max(network.widths) + n) + 128)
+    W0 = network.maps[0]
     # of each row of W^0, rounded up: what gamma |S||W^0| is worth against a step of length one
-    D = gamma(len(packed.W0) + 64) * problem.norm.dual(packed.W0) * (1 + gamma(2 * n + 64))
-    kept = len(packed.b) if len(packed.b) <= MOST_SLOPES else 0
+    D = gamma(W0.shape[0] + 64) * row_norms(problem, W0) * (1 + gamma(2 * n + 64))
+    C = np.concatenate([clause.C for clause in problem.clauses])
+    d = np.concatenate([clause.d for clause in problem.clauses])
+    box = problem.box
     model = Model(
-        packed.W0, packed.Wh, packed.b, packed.noff, packed.woff, packed.R, packed.c, np.zeros(len(packed.c)),
-        z0, np.zeros(len(packed.b)), D, packed.lo, packed.hi, packed.boxed, problem.norm.p, noise,
-        np.zeros((2 * kept, kept), np.float32),
-        np.full((2 * kept, kept), -1.0, np.float32),
-        np.zeros(2 * kept),
-    )  # fmt: skip
-    state = np.zeros((ROWS, len(packed.b)))
+        net=net,
+        R=np.ascontiguousarray(np.asarray(C @ network.maps[-1])),
+        c=C @ network.biases[-1] - d,
+        row_error=np.zeros(len(d)),
+        first=np.cumsum([0, *(len(clause.d) for clause in problem.clauses)]).astype(np.intp),
+        z0=np.asarray(W0 @ problem.x + network.biases[0]),
+        Q=np.zeros(N),
+        D=D,
+        box_lo=np.full(n, -np.inf) if box is None else box.lo,
+        box_hi=np.full(n, np.inf) if box is None else box.hi,
+        boxed=box is not None,
+        p=problem.norm.p,
+        noise=noise,
+    )
+    state = np.zeros((ROWS, N))
     state[LO], state[HI] = -np.inf, np.inf
-    below, above = np.abs(problem.x), np.zeros((2, network.L))
+    below = np.abs(problem.x)
+    cap, kept, above = whole_ball(n, U), keep_rows(net, 0), np.zeros((2, network.L))
     for k in range(network.L):
-        part = slice(model.noff[k], model.noff[k + 1])
-        M = np.abs(network.weights[k]) @ below + np.abs(network.biases[k])
+        part = slice(net.noff[k], net.noff[k + 1])
+        M = np.asarray(abs(network.maps[k]) @ below + np.abs(network.biases[k]))
         model.Q[part] = 3.03 * noise * M + TINY  # the first layer's value at x is rounded too: part of M
-        tighten(model, state, U, k, k + 1, problem.x, -np.inf, above, 0)
+        if k > 0:  # whatever the time: a pass over single rows follows where there is some
+            lo, hi = interval(network.maps[k], network.biases[k], state[:, net.noff[k - 1] : net.noff[k]], M, noise)
+            state[LO, part], state[HI, part] = lo, hi
+        tighten_layer(model, kept, state, cap, above, k, 0, clock.timer())
+        clock.check()
         Z = np.maximum(np.abs(state[LO, part]), np.abs(state[HI, part]))
         model.Q[part] += 4.04 * noise * Z
         below = np.maximum(state[HI, part], 0.0)
         state[POINT, part] = state[LO, part] + state[HI, part]  # no point yet: the lower lines of CROWN
-    C = np.concatenate([np.abs(clause.C) for clause in problem.clauses])
-    d = np.concatenate([np.abs(clause.d) for clause in problem.clauses])
-    last = np.abs(network.weights[-1]) @ below + np.abs(network.biases[-1])
-    model.row_error[:] = 4.0 * noise * (C @ last + d) + TINY
+    last = np.asarray(abs(network.maps[-1]) @ below + np.abs(network.biases[-1]))
+    model.row_error[:] = 4.0 * noise * (np.abs(C) @ last + np.abs(d)) + TINY
     state[ALPHA] = state[POINT] > 0
-    return model, packed.first, state
+    return model, state
+
+
+def row_norms(problem: Problem, W: LinearMap) -> Vector:
+    """||.||_q of every row, some rows at a time where the layer is sparse."""
+    step = max(1, 2**20 // int(W.shape[1]))
+    parts = [problem.norm.dual(dense(W[at : at + step])) for at in range(0, W.shape[0], step)]
+    return np.concatenate(parts)
+
+
+def interval(W: LinearMap, b: Vector, below: Matrix, M: Vector, noise: float) -> tuple[Vector, Vector]:
+    """Bounds of W x^k + b from those of the layer below alone, M bounding the size of all terms."""
+    low, high = np.maximum(below[LO], 0.0), np.maximum(below[HI], 0.0)
+    size = abs(W)
+    centre = np.asarray(W @ (0.5 * (low + high)) + b)
+    spread = np.asarray(size @ (0.5 * (high - low)))
+    error = 2.0 * noise * M + TINY
+    return centre - spread - error, centre + spread + error

@@ -141,10 +141,10 @@ def _try_points(
                 s.mid[j] = min(max(0.5 * (lo[j] + hi[j]), lo[j]), hi[j])
             else:
                 s.mid[j] = lo[j] if s.g[j] > 0.0 else hi[j]
-        preactivations(model.W0, model.Wh, model.b, model.noff, model.woff, s.mid, s.z)
+        preactivations(model.asked.net, s.mid, s.z)
         worst = -np.inf
         for r in range(first, last):
-            worst = max(worst, row_value(model.R, model.c, model.noff, s.mid, s.z, r))
+            worst = max(worst, row_value(model.asked, s.mid, s.z, r))
         if turn == 0 or worst < value[0]:
             value[0] = worst
             point[:] = s.mid

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import TINY, Indices, Matrix, Vector, gamma
-from layercert.attack.kernel import Packed
+from layercert.attack.kernel import PackedProblem
 from layercert.errors import OptionError
 from layercert.network import Network
 from layercert.problem import Problem
@@ -39,8 +39,11 @@ HUGE = 1e150
 
 
 class Model(NamedTuple):
-    """Arrays for the kernels; layers, neurons and rows are packed as in `Packed`."""
+    """Arrays for the kernels. W^0 is a matrix of its own, W^1..W^{L-1} lie in `Wh`, from woff[k] on; the neurons of
+    layer k are noff[k]..noff[k+1], and clause i owns the rows first[i]..first[i+1] of R and c.
+    """
 
+    asked: PackedProblem
     W0: Matrix
     Wh: Vector
     b: Vector
@@ -66,13 +69,16 @@ def require_room(network: Network) -> None:
 
 
 def build(problem: Problem) -> Model:
-    network, packed = problem.network, Packed.of(problem)
+    network, asked = problem.network, PackedProblem.of(problem)
+    packed, hidden = asked.net, network.weights[1:-1]
     neurons, widest = len(packed.b), max(network.widths)
     noise = gamma(2 * (neurons + widest + network.inputs) + 128)
     C = np.concatenate([np.abs(clause.C) for clause in problem.clauses])
     d = np.concatenate([np.abs(clause.d) for clause in problem.clauses])
     return Model(
-        packed.W0, packed.Wh, packed.b, packed.noff, packed.woff, packed.R, packed.c, packed.first,
+        asked, np.array(network.weights[0]), np.concatenate([np.zeros(0), *(W.ravel() for W in hidden)]),
+        packed.b, packed.noff, np.cumsum([0, 0, *(W.size for W in hidden)]).astype(np.intp),
+        asked.R, asked.c, asked.first,
         4.0 * noise * (C @ np.abs(network.weights[-1])), 4.0 * noise * (C @ np.abs(network.biases[-1]) + d) + TINY,
         gamma(neurons + widest + network.inputs + 64), noise,
     )  # fmt: skip

@@ -1,0 +1,163 @@
+"""Kernels of nodes side by side, as lanes: every array has a line per neuron and a column per node, so that one weight
+meets all of them. What one lane holds does not depend on the others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layercert.arrays import Indices, Matrix, Vector
+from layercert.compiled.jit import njit_sums
+from layercert.compiled.packed import times_layer, times_transposed
+from layercert.search.adaptive.lines import is_on, is_open, upper_offset, upper_slope
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE
+
+
+class Lanes(NamedTuple):
+    """Nodes side by side."""
+
+    state: NDArray[np.float64]  # rows of the state, neurons, lanes
+    lower: Matrix  # lines of every neuron: lower * z, upper * z + offset
+    upper: Matrix
+    offset: Matrix
+    mu: Matrix  # weights of the clause's rows, one line per row
+    clause: Indices
+
+
+class Pass(NamedTuple):
+    """What a backward pass leaves, per lane: g.w + s - drift ||w|| <= F(x + w) on the node."""
+
+    g: Matrix  # a line per lane
+    s: Vector  # its error taken off
+    drift: Vector
+    above: NDArray[np.float64]  # t and e of each layer: COEF.x^(k-1) + t - e <= F, the part of the layers k..
+
+
+@njit_sums
+def lanes_of(model, states, mus, clauses):  # type: ignore[no-untyped-def]
+    """Lanes from states (lane, row, neuron) and weights (lane, clause's row)."""
+    m, rows, N = states.shape
+    state, mu = np.empty((rows, N, m)), np.empty((mus.shape[1], m))
+    for r in range(m):
+        for a in range(rows):
+            for i in range(N):
+                state[a, i, r] = states[r, a, i]
+        for a in range(len(mu)):
+            mu[a, r] = mus[r, a]
+    lanes = Lanes(state, np.empty((N, m)), np.empty((N, m)), np.empty((N, m)), mu, clauses)
+    relax(lanes)
+    return lanes
+
+
+@njit_sums
+def store(lanes, r, state, mu):  # type: ignore[no-untyped-def]
+    """A lane as a node's state and weights."""
+    rows, N, _ = lanes.state.shape
+    for a in range(rows):
+        for i in range(N):
+            state[a, i] = lanes.state[a, i, r]
+    for a in range(len(mu)):
+        mu[a] = lanes.mu[a, r]
+
+
+@njit_sums
+def relax(lanes):  # type: ignore[no-untyped-def]
+    """The lines of every neuron on its bounds."""
+    phase, lo, hi, alpha = lanes.state[PHASE], lanes.state[LO], lanes.state[HI], lanes.state[ALPHA]
+    N, m = lo.shape
+    for i in range(N):
+        for r in range(m):
+            low, up, off = 0.0, 0.0, 0.0
+            if is_open(phase[i, r], lo[i, r], hi[i, r]):
+                low = alpha[i, r]
+                up = upper_slope(lo[i, r], hi[i, r])
+                off = upper_offset(up, lo[i, r], hi[i, r])
+            elif is_on(phase[i, r], lo[i, r]):
+                low, up = 1.0, 1.0
+            lanes.lower[i, r], lanes.upper[i, r], lanes.offset[i, r] = low, up, off
+
+
+@njit_sums
+def backward(model, lanes):  # type: ignore[no-untyped-def]
+    """One pass from F to the input; fills COEF."""
+    net = model.net
+    L = len(net.noff) - 1
+    coef, beta, phase = lanes.state[COEF], lanes.state[BETA], lanes.state[PHASE]
+    m = coef.shape[1]
+    total, error, drift = np.zeros(m), np.zeros(m), np.zeros(m)
+    above = np.empty((m, 2, L))
+    start_rows(model, lanes, total, error)
+    below = np.empty((0, m))
+    for k in range(L - 1, -1, -1):
+        base, n = net.noff[k], net.noff[k + 1] - net.noff[k]
+        S, live = np.empty((n, m)), np.empty(n, np.bool_)
+        for j in range(n):
+            i = base + j
+            A, lower, upper, offset = coef[i], lanes.lower[i], lanes.upper[i], lanes.offset[i]
+            Q, b = model.Q[i], net.b[i] if k > 0 else model.z0[i]
+            size = 0.0
+            for r in range(m):
+                low = min(A[r], 0.0)
+                value = max(A[r], 0.0) * lower[r] + low * upper[r] - beta[i, r] * phase[i, r]
+                error[r] += (abs(A[r]) + beta[i, r]) * Q
+                total[r] += low * offset[r] + value * b
+                S[j, r] = value
+                size = max(size, abs(value))
+            live[j] = size > 0.0
+            if k == 0:
+                for r in range(m):
+                    drift[r] += abs(S[j, r]) * model.D[i]
+        for r in range(m):
+            above[r, 0, k], above[r, 1, k] = total[r], 1.01 * error[r]
+        below, _ = times_transposed(net, k, S, live)
+        if k > 0:
+            for j in range(len(below)):
+                for r in range(m):
+                    coef[net.noff[k - 1] + j, r] = below[j, r]
+    return Pass(below.T.copy(), total - 1.01 * error, 1.01 * drift, above)
+
+
+@njit_sums
+def start_rows(model, lanes, total, error):  # type: ignore[no-untyped-def]
+    """The clause's rows, weighted: the coefficients of the last layer, the constant and its error."""
+    net = model.net
+    L = len(net.noff) - 1
+    coef = lanes.state[COEF]
+    base, n = net.noff[L - 1], net.noff[L] - net.noff[L - 1]
+    for r in range(len(total)):
+        for j in range(n):
+            coef[base + j, r] = 0.0
+        first = model.first[lanes.clause[r]]
+        for a in range(model.first[lanes.clause[r] + 1] - first):
+            mu = lanes.mu[a, r]
+            if mu != 0.0:
+                total[r] += mu * model.c[first + a]
+                error[r] += mu * model.row_error[first + a]
+                for j in range(n):
+                    coef[base + j, r] += mu * model.R[first + a, j]
+
+
+@njit_sums
+def forward(model, lanes, points, z):  # type: ignore[no-untyped-def]
+    """The relaxed network at x + points, every neuron on the line that the backward pass used for it.
+
+    Fills z; returns the activations of the last layer.
+    """
+    net = model.net
+    h = points.T.copy()
+    m = h.shape[1]
+    for k in range(len(net.noff) - 1):
+        Z = times_layer(net, k, h)
+        for j in range(len(Z)):
+            i = net.noff[k] + j
+            b = net.b[i] if k > 0 else model.z0[i]
+            A, lower, upper, offset = lanes.state[COEF, i], lanes.lower[i], lanes.upper[i], lanes.offset[i]
+            for r in range(m):
+                value = Z[j, r] + b
+                z[i, r] = value
+                Z[j, r] = lower[r] * value if A[r] >= 0.0 else upper[r] * value + offset[r]
+        h = Z
+    return h
