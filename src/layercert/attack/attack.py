@@ -20,6 +20,8 @@ from layercert.system import clock
 
 #: The most a settled point may be moved, relative to its distance from x.
 SETTLE = 1e-6
+#: The part of the time left that an attack may take.
+SHARE = 0.25
 #: Steps of the attack from each start, to the boundary and along it.
 STEPS = 60
 #: Halvings of the segment between x and a landmark.
@@ -71,10 +73,16 @@ def _starts(problem: Problem) -> list[Problem]:
 def _attack(problem: Problem, U: float, effort: int, seed: int) -> Found | None:
     from layercert.attack.kernel import PackedProblem, run
 
-    distance, w, clause = run(PackedProblem.of(problem), float(U), STEPS, effort, seed, clock.timer())
+    distance, w, clause = run(PackedProblem.of(problem), float(U), STEPS, effort, seed, _timer())
     if clause < 0:
         return None
     return w, float(distance), problem.clauses[clause]
+
+
+def _timer() -> clock.Timer:
+    """A part of the time that is left: bounds need some too."""
+    timer, left = clock.timer(), clock.left()
+    return timer._replace(end=timer.end - (1.0 - SHARE) * max(left, 0.0)) if math.isfinite(left) else timer
 
 
 def _from_afar(problem: Problem, U: float) -> Found | None:

@@ -39,6 +39,8 @@ WORTH_MOVING = 1e-7
 #: The first nodes are all attacked from their nearest points, of later ones one in so many: an attack takes as long as
 #: half a node.
 SOUGHT, SOUGHT_LATER = 50, 16
+#: A witness is polished where the time suffices for so many pieces.
+PIECES_LEFT = 20
 #: Roots that are bounded side by side.
 ROOTS = 32
 
@@ -51,6 +53,7 @@ class Effort:
     root_rounds: int = 20
     root_passes: int = 5
     quick_steps: int = 10
+    quick_rounds: int = 4
     steps: int = 20
     candidates: int = 8
     probe_steps: int = 3
@@ -213,7 +216,7 @@ class Ball:
     def polish(self, step: Vector, clause: int, pieces: int = POLISHED) -> Iterator[Event]:
         """From a witness downhill over linear pieces: the exact distance on its piece, then on the pieces behind the
         faces that hold the nearest point up, for as long as one of them is nearer."""
-        if not self.task.problem.network.fits_dense:
+        if not self.task.problem.network.fits_dense or clock.left() < PIECES_LEFT * self.leaves.seconds:
             return  # a piece's rows are dense
         z = np.concatenate(self.task.problem.network.preactivations(self.task.problem.x + step))
         sides, unsafe = np.where(z > 0, 1.0, -1.0), self.task.problem.clauses[clause]
@@ -259,12 +262,15 @@ class Ball:
                 yield from self._consider(node, w)
 
     def quick(self) -> float:
-        """What the roots prove with a few steps each, for bounds at once."""
+        """What the roots prove with a few steps and rounds each, for bounds at once."""
         first, least = self.model.first, math.inf
         for begin in range(0, len(first) - 1, ROOTS):
             nodes = self._roots(begin)
-            for steps in (0, self.effort.quick_steps):
-                self._bound([node for node in nodes if node.bound < self.goal] or nodes[:1], steps, 0, 0)
+            steps = self.effort.quick_steps
+            for stage in ((0, 0, 0), (steps, 0, 0), (steps, self.effort.quick_rounds, 0)):
+                going = [node for node in nodes if node.bound < self.goal]
+                if going and (stage[1] == 0 or all(node.bound > 0 for node in going)):
+                    self._bound(going, *stage)
             least = min(least, *(node.bound for node in nodes))
         return least
 
@@ -361,7 +367,7 @@ class Ball:
         if len(node.open):
             self.queue.push(node.bound, node)
             return
-        if not self.task.problem.network.fits_dense:
+        if not self.task.problem.network.fits_dense or clock.left() < self.leaves.seconds:
             self._close(node)  # a piece's rows are dense; what is proved stays proved
             return
         # stable neurons have rows too, unless the whole ball is on their side: theirs is proved for unsafe points only
