@@ -153,8 +153,7 @@ class Network:
             need, most = (n / 2**20 for n in (dense_bytes(self.maps[i]), DENSE_BYTES))
             raise ModelError(
                 f"layer {i} is sparse, {rows} x {columns}, and would take {need:.0f} MiB as a dense matrix, which this "
-                f"needs (all layers together may take {most:.0f} MiB); use the method 'large', which 'adaptive' turns "
-                "to by itself, or a smaller network"
+                f"needs (all layers together may take {most:.0f} MiB); use 'adaptive' or 'large', or a smaller network"
             )
         return tuple(dense(W) for W in self.maps)
 

@@ -1,4 +1,4 @@
-"""Networks too large for the exact search: the best radius that linear bounds prove, and a gradient attack.
+"""The cheapest bounds of huge networks: the best radius that linear bounds prove, without branching.
 
 Every attempt bounds the whole network on a ball of radius r (bounds/sparse.py). That proves a distance h(r) <= r: no
 unsafe point of the ball is nearer. Small balls have few unstable neurons, so h(r) = r for small r and h falls later;
