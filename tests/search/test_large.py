@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -289,9 +288,11 @@ np.testing.assert_allclose(net(x), net.runtime(x), rtol=1e-4, atol=1e-5)
 near, far = lc.verify(net, x, 1e-4, domain=(0, 1)), lc.verify(net, x, 0.1, domain=(0, 1))
 assert near.status == "robust", near
 assert far.status == "not_robust" and far.upper <= 0.1, far
-found = lc.measure(net, x, domain=(0, 1), time_limit=60)
+found = lc.measure(net, x, domain=(0, 1), time_limit=10)
 assert 1e-4 <= found.lower <= found.upper <= 0.1, found
 assert found.status in ("exact", "undecided"), found
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+assert int(peak.split()[1]) < 1.0e6, peak  # kilobytes, of this process alone
 """
 
 
@@ -307,7 +308,5 @@ def test_a_network_for_cifar_needs_no_gigabytes(tmp_path: Path) -> None:
         F=(rng.normal(size=(10, 4096)) / 64).astype(np.float32), g=(10,),
     )  # fmt: skip
     onnx.save(model, tmp_path / "cifar.onnx")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    # the child reads its own peak: what getrusage tells of children counts this process's pages, from before `exec`
     subprocess.run([sys.executable, "-c", CIFAR, str(tmp_path / "cifar.onnx")], check=True, timeout=300)
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    assert peak == before or peak < 1.5e6  # kilobytes; the largest child so far
