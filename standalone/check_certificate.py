@@ -158,18 +158,18 @@ class Ball:
             m = np.take_along_axis(size, np.take_along_axis(order, at[:, None], 1), 1)
             return np.where(filled[:, -1:] < self.r, 0.0, m) + np.zeros_like(size)
         p, q, share = self.p, float(self.q), np.minimum(room / self.r, 1.0)
-        top = size.max(axis=1, keepdims=True, initial=0.0)
-        unit = size / np.where(top > 0, top, 1.0)
-        m, ceiling = np.full((len(size), 1), np.inf), np.full_like(size, np.inf)
+        m, ceiling = np.full((len(size), 1), np.inf), np.where(share > 0, np.inf, 0.0)
         for _ in range(60):
-            full = unit > ceiling
+            full = size > ceiling * (1 + 1e-12)  # the largest of all equals m but for rounding
             left = 1.0 - np.where(full, share**p, 0.0).sum(axis=1, keepdims=True)
-            rest = np.where(full, 0.0, unit**q).sum(axis=1, keepdims=True)
-            last, m = m, np.where(left > 0, (rest / np.where(left > 0, left, 1.0)) ** (1.0 / q), 0.0)
+            rest = np.where(full, 0.0, size)
+            top = rest.max(axis=1, keepdims=True)  # the unit: for p near 1 powers of a tenth of it vanish
+            power = ((rest / np.where(top > 0, top, 1.0)) ** q).sum(axis=1, keepdims=True)
+            last, m = m, np.where(left > 0, top * (power / np.where(left > 0, left, 1.0)) ** (1.0 / q), m)
             ceiling = m * share ** (p - 1.0)
             if not (m < last * (1 - 1e-13)).any():
                 break
-        return ceiling * top
+        return ceiling
 
 
 class Proof:
@@ -197,8 +197,8 @@ class Proof:
             need((size < (np.inf if exact else LARGE)).all(), "numbers beyond 1e75 can occur on this ball: try --exact")
             self.lo[k], self.hi[k], self.phase[k], n = -size, size.copy(), np.zeros(len(M)), len(M)
             self.err[k] = self.num(float(self.eps) * (4 * size + 3 * M) + float(self.tiny))
-            nearer = np.concatenate([np.zeros(0)] + [(self.hi[j] > -self.lo[j]) * 1.0 for j in range(1, k)])
-            slopes, zeros = np.tile(nearer, (2 * n, 1)), np.zeros(2 * n)
+            nearer = [np.zeros(0)] + [self.hi[j] > -self.lo[j] * (1 + 1e-9) for j in range(1, k)]
+            slopes, zeros = np.tile(np.concatenate(nearer), (2 * n, 1)), np.zeros(2 * n)
             self.use(k, np.tile(np.arange(n), 2), np.repeat([1, -1], n), zeros, zeros, slopes, 0 * slopes, None)
             Z = np.maximum(np.abs(self.lo[k]), np.abs(self.hi[k]))
             self.err[k] = self.num(float(self.eps) * (4 * Z + 3 * M) + float(self.tiny))

@@ -126,8 +126,8 @@ def test_no_power_hides_an_input_that_can_move(p: float, r: float) -> None:
     """The input with the largest coefficient is fixed by the box: what is left falls by 0.01 r, says every kernel."""
     from layercert.bounds.ball import Ball
     from layercert.certificate.cap import lowest_on_cap
+    from layercert.certificate.reach import fall as checked_fall
     from layercert.certificate.setting import Setting
-    from layercert.certificate.support import fall as checked_fall
     from layercert.problem import robustness
     from layercert.search.adaptive.fall import fall
     from layercert.search.adaptive.model import build

@@ -36,3 +36,70 @@ def test_balls_follow_what_floats_close_by_a_hair(seed: int, norm: float, domain
     assert lc.check(net, r.certificate).ok
     report = lc.check(net, r.certificate, exact=True)
     assert report.ok, report.reason
+
+
+#: Two cases of the audit whose certificates balls did not follow: in one the bounds that the layer below leaves decide,
+#: in the other ranges that are symmetric but for rounding.
+FOUND = {
+    "fixed input": (
+        [
+            [[0.9685854438646918, 0.420464857726582], [1.2222152986001695, 0.46484429232804036]],
+            [
+                [-0.03660199250960838, -0.8131908990468768],
+                [-1.863226376183172, -1.5139571514214603],
+                [0.9563774496854742, -0.7645712585572657],
+            ],
+            [
+                [-0.017492890865309082, -0.878528263985496, 0.5313058831819243],
+                [-0.8749808945084133, 2.1449938498449206, 1.2681231716457984],
+            ],
+        ],
+        [
+            [0.4443242856239696, -0.7603898606091933],
+            [-0.30564482060627185, 0.22407467901819092, -0.11029186979814136],
+            [-0.04027896352227643, -1.126419863181134],
+        ],
+        [0.17656201384892856, 0.8395401888775267],
+        1.01,
+        {
+            "domain": ([0.17656201384892856, -math.inf], [0.17656201384892856, 0.84054019]),
+            "weights": [5.03986659e-03, 5.95359821],
+        },
+    ),
+    "far scales": (
+        [
+            [
+                [7.467067878313288e-42, -2.41272664165446e-42],
+                [2.401496520155788e-36, -3.446312505217228e-51],
+                [2.3004721344178005e-37, 5.1174711287984547e-51],
+            ],
+            [
+                [5695791160.857421, 9965051844.135717, 2991539481.738608],
+                [-6050619850.6704235, -5100683154.695353, 2648490526.938958],
+            ],
+            [[-30163.38718567976, 130035.61881447722]],
+            [[273579627.25386876], [4177178635.908721], [1019726772.619228], [448337145.734282]],
+        ],
+        [
+            [-9.864589470459184e-46, 1.7978553111210465e-45, 4.572880855545352e-46],
+            [-3.0569800848482236e-37, 3.113756559908639e-38],
+            [-2.7119262772977697e-24],
+            [2.455487151744503e-13, 1.8183652973197393e-13, -1.390208059351788e-13, -1.514308886150767e-13],
+        ],
+        [-2.963994312847439e-19, -7.011674169885353e-10],
+        2.0,
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_balls_follow_where_the_start_decides(case: str) -> None:
+    pytest.importorskip("flint", reason="python-flint is not installed; run: pip install 'layercert[exact]'")
+    W, b, x, norm, options = FOUND[case]
+    net = Network.from_arrays([np.array(v) for v in W], [np.array(v) for v in b])
+    r = lc.verify(net, np.array(x), 1e6, norm, certificate=True, method="adaptive", **options)
+    assert r.status == "robust" and r.certificate is not None and r.certificate.radius > 1e5
+    for exact in (False, True):
+        report = lc.check(net, r.certificate, exact=exact)
+        assert report.ok, report.reason

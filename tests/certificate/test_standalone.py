@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import itertools
 import math
 import zipfile
@@ -16,23 +15,11 @@ import numpy as np
 import pytest
 
 import layercert as lc
+from helpers.standalone import SCRIPT, alone
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
 from layercert.certificate.steps import NAMES, StepTree
 from layercert.network import Network
-
-SCRIPT = Path(__file__).parents[2] / "standalone" / "check_certificate.py"
-
-
-def load_script() -> Any:
-    spec = importlib.util.spec_from_file_location("check_certificate", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-alone = load_script()
 
 
 def network_of(rng: np.random.Generator, sizes: list[int]) -> Network:

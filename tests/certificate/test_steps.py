@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import layercert as lc
+from helpers.standalone import alone
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate, load_certificate
 from layercert.certificate.reach import fall
@@ -23,7 +24,6 @@ from layercert.certificate.setting import Setting
 from layercert.certificate.step_balls import StepBalls
 from layercert.certificate.step_floats import StepFloats
 from layercert.certificate.steps import LARGEST, NAMES, Objective, Passes, StepTree
-from layercert.certificate.support import lowest_point
 from layercert.network import Network
 
 FORMAT1 = Path(__file__).parent / "format1"
@@ -124,6 +124,60 @@ def test_floats_never_prove_more_than_balls(p: float) -> None:
         np.testing.assert_allclose(at[0].lo[k], at[1].lo[k], rtol=1e-8, atol=1e-10)
 
 
+def deepest(setting: Setting, t: np.ndarray) -> float:
+    """-t.w at the point of ball and box where t.w is least: u_j = min(room_j, tau |t_j|^(q-1)) with ||u||_p = r."""
+    size, room = np.abs(t), np.where(t > 0, *setting.room)
+    if setting.p == 1.0:
+        order = np.argsort(-size)
+        before = np.cumsum(room[order]) - room[order]
+        return float(size[order] @ np.minimum(room[order], np.maximum(setting.r - before, 0.0)))
+    if math.isinf(setting.p):
+        return float(size @ room)
+    with np.errstate(divide="ignore"):
+        grown, most = (setting.q - 1.0) * np.log(size), np.log(room / setting.r)  # in logarithms no power vanishes
+
+    def log_u(log_tau: float) -> np.ndarray:
+        return np.minimum(log_tau + grown, most)
+
+    low, high = -1e5, 1e5
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if np.exp(setting.p * log_u(middle)).sum() <= 1.0 else (low, middle)
+    return float(size @ np.exp(log_u(low))) * setting.r
+
+
+@pytest.mark.parametrize("p", [1.0, 1.01, 1.2, 2.0, 5.0, math.inf])
+def test_the_fall_is_exact_where_rooms_and_sizes_differ_by_many_orders(p: float) -> None:
+    """Fixed coordinates, rooms from 1e-17 to infinity: for p near 1 powers vanish, and the largest counts as full."""
+    rng = np.random.default_rng(11)
+    for _ in range(150):
+        n = int(rng.integers(1, 6))
+        x, t = rng.normal(size=n), rng.normal(size=n) * 10.0 ** rng.uniform(-5, 5, n)
+        low = x - rng.choice([0.0, 1e-17, 1e-9, 0.5, 1.0, 1e9, math.inf], size=n)
+        high = x + rng.choice([0.0, 1e-17, 1e-3, 0.5, 1.0, 1e9, math.inf], size=n)
+        setting = Setting(network_of(rng, [n, 2, 2]), x, p, 10.0 ** rng.uniform(-4, 4), (low, high))
+        balls = StepBalls(setting).balls
+        exact = deepest(setting, t)
+        checked = alone.Ball(x, p, setting.r, (low, high), None, False).sigma(t[None])[0]
+        for value in (fall(setting, t[None])[0], float(balls._fall(balls._matrix(t[None]), 0).upper()), checked):
+            assert value == pytest.approx(exact, rel=1e-9, abs=1e-140)
+
+
+def test_the_start_is_the_same_in_every_arithmetic_when_rounding_could_choose_the_lines() -> None:
+    """x is nothing beside the ball, so the first ranges are symmetric but for rounding; and intervals beat the pass."""
+    rng = np.random.default_rng(5)
+    net = network_of(rng, [2, 3, 3, 2])
+    net = Network.from_arrays(net.weights, [b * 1e-16 for b in net.biases])
+    for x in rng.normal(size=(20, 2)) * 1e-16:
+        setting = Setting(net, x, 2.0, 1.0, None)
+        floats, balls = StepFloats(setting).start, StepBalls(setting).start
+        other = alone.Proof(net.weights, net.biases, x, alone.Ball(x, 2.0, 1.0, None, None, False), False)
+        for k in range(2):
+            for start in (balls, Region(other.lo[1:], other.hi[1:], other.phase[1:])):
+                np.testing.assert_allclose(floats.lo[k], start.lo[k], rtol=1e-9)
+                np.testing.assert_allclose(floats.hi[k], start.hi[k], rtol=1e-9)
+
+
 @pytest.mark.parametrize("p", [1.0, 1.2, 2.0, 5.0, math.inf])
 def test_the_fall_on_ball_and_box_is_a_bound_and_nearly_exact(p: float) -> None:
     rng = np.random.default_rng(3)
@@ -136,8 +190,7 @@ def test_the_fall_on_ball_and_box_is_a_bound_and_nearly_exact(p: float) -> None:
         reached = (-T @ points(rng, setting, 200_000).T).max(axis=1)
         bound = fall(setting, T)
         assert (bound >= reached - 1e-12).all()
-        least = -(T * lowest_point(setting, T)).sum(axis=1)
-        np.testing.assert_allclose(bound, least, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(bound, [deepest(setting, t) for t in T], rtol=1e-9, atol=1e-12)
 
 
 def test_sparse_layers_are_worked_on_sparse_with_the_same_bounds() -> None:

@@ -15,8 +15,8 @@ import numpy as np
 
 from layercert.arrays import Matrix, Vector
 from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters, lower_slopes, upper_line
+from layercert.certificate.reach import kept
 from layercert.certificate.setting import Setting
-from layercert.certificate.support import lowest_point, unfilled
 from layercert.errors import MissingPackageError
 
 #: Bits of the ball arithmetic.
@@ -161,11 +161,11 @@ class BallArithmetic:
         n = G.ncols()
         g = np.array([[float(G[i, j].mid()) for j in range(n)]])
         down, up = setting.room
-        keep = np.abs(g) if setting.domain is None else unfilled(setting, g, lowest_point(setting, g))
+        keep = kept(setting, g)
         total, powers, top = arb(0), arb(0), arb(0)
         for j in range(n):
             size = abs(G[i, j])
-            part = arb(float(keep[0, j])) if setting.domain is not None else size
+            part = size if setting.domain is None else arb(float(keep[0, j]))
             over = size - part
             either_way = G[i, j].contains(0)
             room = max(down[j], up[j]) if either_way else (down[j] if g[0, j] > 0 else up[j])

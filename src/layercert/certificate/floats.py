@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from layercert.arrays import TINY, Indices, Mask, Matrix, Vector, gamma
+from layercert.certificate.reach import fall
 from layercert.certificate.setting import Setting, dual_norm
-from layercert.certificate.support import fall
 
 
 @dataclass(eq=False)

@@ -7,6 +7,7 @@ that m is what has to be found; any m gives a bound. With rooms in units of r th
     m^q (1 - sum over full of room^p) = sum over the others of |t|^q,      full: |t_j| > m room_j^(p-1).
 
 Starting with none that is full, m falls from step to step and more become full, until none does: as Newton's method.
+The powers are in units of the largest |t_j| that is not full: for p near 1 those of a tenth vanish already.
 For p = 1 the rooms of {|t| > m} must add up to r. For p = inf the box alone is exact.
 """
 
@@ -23,6 +24,8 @@ from layercert.compiled.jit import njit_sums
 
 #: Most steps towards m; each bound on the way is valid.
 STEPS = 30
+#: Full is what exceeds its share by more than this: the largest of all equals m but for rounding, and is not full.
+ROUNDED = 1.0 + 1e-12
 
 
 def fall(setting: Setting, T: Matrix) -> Vector:
@@ -34,13 +37,28 @@ def fall(setting: Setting, T: Matrix) -> Vector:
         return np.asarray((np.maximum(T, 0.0) @ down - np.minimum(T, 0.0) @ rise) * up + TINY)
     if setting.domain is None:
         return np.asarray(setting.r * dual_norm(T, setting.q) * up + TINY)
-    T = np.ascontiguousarray(T)
-    m = thresholds(T, setting.r, setting.p, setting.q, down, rise)
     if setting.p == 2.0:
+        T = np.ascontiguousarray(T)
+        m = thresholds(T, setting.r, setting.p, setting.q, down, rise)
         return np.asarray(fall_l2(T, m, setting.r, down, rise) * up + TINY)
-    size, room = np.abs(T), np.where(T > 0, down, rise)
-    part = np.minimum(size, _kept(setting, m, room))
+    size, room, part = np.abs(T), np.where(T > 0, down, rise), kept(setting, T)
     return np.asarray((setting.r * dual_norm(part, setting.q) + ((size - part) * room).sum(axis=1)) * up + TINY)
+
+
+def kept(setting: Setting, T: Matrix) -> Matrix:
+    """t1 of the best split, up to rounding; any is sound."""
+    size = np.abs(T)
+    if math.isinf(setting.p):
+        return np.zeros_like(size)
+    if setting.domain is None:
+        return size
+    down, rise = setting.room
+    m = thresholds(np.ascontiguousarray(T), setting.r, setting.p, setting.q, down, rise)[:, None]
+    if setting.p == 1.0:
+        return np.asarray(np.minimum(size, m))
+    with np.errstate(under="ignore"):
+        share = np.minimum(np.where(T > 0, down, rise) / setting.r, 1.0)
+        return np.asarray(np.minimum(size, m * share ** (setting.p - 1.0)))
 
 
 def lowest_point(setting: Setting, T: Matrix) -> Matrix:
@@ -55,14 +73,6 @@ def lowest_point(setting: Setting, T: Matrix) -> Matrix:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         step = setting.r * (size / m[:, None]) ** (setting.q - 1.0)
     return np.asarray(-np.sign(T) * np.minimum(np.nan_to_num(step, nan=0.0, posinf=np.inf), room))
-
-
-def _kept(setting: Setting, m: Vector, room: Matrix) -> Matrix:
-    """The most that each coordinate keeps in t1."""
-    if setting.p == 1.0:
-        return np.asarray(m[:, None])
-    with np.errstate(under="ignore"):
-        return np.asarray(m[:, None] * np.minimum(room / setting.r, 1.0) ** (setting.p - 1.0))
 
 
 @njit_sums
@@ -90,41 +100,58 @@ def thresholds(T: Any, r: float, p: float, q: float, down: Any, up: Any) -> Any:
     """m for each row; a hint, any m >= 0 is sound."""
     rows, n = T.shape
     out = np.zeros(rows)
+    size, share = np.empty(n), np.empty(n)
     for i in range(rows):
         top = 0.0
         for j in range(n):
             top = max(top, abs(T[i, j]))
         if not (top > 0.0 and top < np.inf):
             continue
-        if p == 1.0:
-            order = np.argsort(-np.abs(T[i]))
-            left = r
-            for at in order:
-                left -= down[at] if T[i, at] > 0.0 else up[at]
-                if left <= 0.0:
-                    out[i] = abs(T[i, at])
-                    break
-            continue
-        m = np.inf
-        for _ in range(STEPS):
-            power, filled = 0.0, 0.0
-            for j in range(n):
-                a = abs(T[i, j]) / top
-                share = min((down[j] if T[i, j] > 0.0 else up[j]) / r, 1.0)
-                if p == 2.0:
-                    if a > m * share:
-                        filled += share * share
-                    else:
-                        power += a * a
-                elif m < np.inf and a > m * share ** (p - 1.0):
-                    filled += share**p
-                else:
-                    power += a**q
-            if filled >= 1.0 or not power > 0.0:
-                m = 0.0
-                break
-            last, m = m, (power / (1.0 - filled)) ** (1.0 / q)
-            if not m < last * (1.0 - 1e-12):
-                break
-        out[i] = m * top
+        for j in range(n):
+            size[j] = abs(T[i, j]) / top
+            share[j] = min((down[j] if T[i, j] > 0.0 else up[j]) / r, 1.0)
+        out[i] = top * (_full_l1(size, share) if p == 1.0 else _newton(size, share, p, q))
     return out
+
+
+@njit_sums
+def _full_l1(size: Any, share: Any) -> float:
+    """The size at which the rooms of the larger ones fill the ball; 0 where they never do."""
+    left = 1.0
+    for at in np.argsort(-size):
+        left -= share[at]
+        if left <= 0.0:
+            return float(size[at])
+    return 0.0
+
+
+@njit_sums
+def _newton(size: Any, share: Any, p: float, q: float) -> float:
+    """m in units of the largest size, for 1 < p < inf."""
+    m = np.inf
+    for _ in range(STEPS):
+        unit = 1.0  # squares need no other
+        if p != 2.0:
+            unit = 0.0
+            for j in range(len(size)):
+                if not _is_full(size[j], share[j], m, p):
+                    unit = max(unit, size[j])
+        power, filled = 0.0, 0.0
+        for j in range(len(size)):
+            if _is_full(size[j], share[j], m, p):
+                filled += share[j] * share[j] if p == 2.0 else share[j] ** p
+            elif unit > 0.0:
+                power += size[j] * size[j] if p == 2.0 else (size[j] / unit) ** q
+        if filled >= 1.0:  # by rounding: the full ones fill the ball, and m is what they need
+            break
+        last, m = m, unit * (power / (1.0 - filled)) ** (1.0 / q)
+        if not m < last * (1.0 - 1e-12):
+            break
+    return float(m)
+
+
+@njit_sums
+def _is_full(size: float, share: float, m: float, p: float) -> bool:
+    if not share > 0.0:
+        return True
+    return size > m * (share if p == 2.0 else share ** (p - 1.0)) * ROUNDED

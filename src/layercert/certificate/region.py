@@ -9,6 +9,10 @@ import numpy as np
 from layercert.arrays import Indices, Mask, Vector
 from layercert.certificate.floats import upper_line
 
+#: A range counts as leaning upwards if it is so much longer there. Where x is far smaller than the ball, ranges are
+#: symmetric but for rounding, which must not decide: every checker has its own, and a proof relies on the choice.
+LEANING = 1.0 + 1e-9
+
 
 class Lines(NamedTuple):
     """What stands for the neurons of a layer."""
@@ -32,6 +36,13 @@ class Region:
         copied._lines = list(self._lines)
         return copied
 
+    def add_layer(self, lo: Vector, hi: Vector) -> None:
+        """One more layer, with nothing split in it."""
+        self.lo.append(lo)
+        self.hi.append(hi)
+        self.phase.append(np.zeros(len(lo)))
+        self._lines.append(None)
+
     def lines(self, k: int) -> Lines:
         known = self._lines[k]
         if known is None:
@@ -43,6 +54,10 @@ class Region:
             known = Lines(on, free, on.astype(np.float64) - off, np.where(on, 1.0, su), iu)
             self._lines[k] = known
         return known
+
+    def nearer_slopes(self, depth: int) -> Vector:
+        """Of all neurons in the first layers: 1 where the line z is nearer to relu than the line 0."""
+        return np.concatenate([np.zeros(0), *((self.hi[k] > -self.lo[k] * LEANING) * 1.0 for k in range(depth))])
 
     def child(self, k: int, neuron: int, phase: float) -> Region | None:
         """The part where the neuron is on (phase 1) or off (-1); None where it is known to be on the other side."""

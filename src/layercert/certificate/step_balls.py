@@ -39,15 +39,23 @@ class StepBalls:
     @cached_property
     def start(self) -> Region:
         """Bounds on the whole ball: one pass for each neuron and side, lower lines 0 or z, whichever is nearer."""
-        sizes = self.setting.T[: len(self.widths)]
-        region = Region([-T for T in sizes], [T.copy() for T in sizes], [np.zeros(n) for n in self.widths])
+        region = Region([], [], [])
         for k, width in enumerate(self.widths):
-            slopes = np.concatenate([np.zeros(0), *((region.hi[j] > -region.lo[j]) * 1.0 for j in range(k))])
+            # before its pass a layer has the bounds that those of the layer below leave to it, as the format says
+            size = self._size(k, np.maximum(region.hi[k - 1], 0.0)) if k > 0 else self.setting.T[0]
+            region.add_layer(-size, size.copy())
+            slopes = region.nearer_slopes(k)
             neurons, sides = np.tile(np.arange(width), 2), np.repeat([1.0, -1.0], width)
             zeros = np.zeros(2 * width)
             rows = Passes(neurons, sides, zeros, zeros, np.tile(slopes, (2 * width, 1)), None)
             self.narrow(region, None, k, rows)
         return region
+
+    def _size(self, k: int, below: Vector) -> Vector:
+        """|W| below + |b| of layer k, rounded up."""
+        W, b = self.setting.network.weights[k], self.setting.network.biases[k]
+        sizes = self.balls._matrix(np.abs(W)) * self.balls._matrix(below[:, None])
+        return np.array([-_down(-(sizes[i, 0] + abs(float(b[i])))) for i in range(len(b))])
 
     def objective(self, C: Matrix, d: Vector, region: Region, own: Objective) -> BallHalfspace:
         """g.w + s <= mu.(C f(x + w) - d) on the node."""

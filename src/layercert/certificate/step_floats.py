@@ -69,10 +69,7 @@ class StepFloats:
             M = (abs(W) @ below + np.abs(b)) * (1.0 + noise) + TINY
             size = M if k > 0 else (M + setting.r * setting.row_sizes) * (1.0 + noise)
             self.Q.append(3.03 * noise * M + TINY)
-            region.lo.append(-size)
-            region.hi.append(size.copy())
-            region.phase.append(np.zeros(width))
-            region._lines.append(None)
+            region.add_layer(-size, size.copy())
             # every sum below is at most 2 size, which is covered before it is known how large z is
             self.Q[k] = self.Q[k] + 8.0 * noise * size
             step = max(1, MOST_AT_ONCE // (2 * max(setting.network.inputs, *widths)))
@@ -177,11 +174,11 @@ class StepFloats:
                 value = self.least(side * G, side * b - 1.01 * self.Q[k][neurons] - TINY, size, _NO_CAP, np.zeros(m))
                 region.narrow(k, neurons, np.full(m, side), value)
             return
-        slopes = [(region.hi[j] > -region.lo[j]).astype(np.float64) for j in range(k)]
+        slopes = region.nearer_slopes(k)
         if issparse(W):
             G, c, size = self._backward_sparse(_stacked(W), c, error, k, region, slopes)
         else:
-            G, c, size = self._backward(np.concatenate([W, -W]), c, error, region, np.concatenate(slopes)[None], None)
+            G, c, size = self._backward(np.concatenate([W, -W]), c, error, region, slopes[None], None)
         region.narrow(k, np.tile(neurons, 2), sides, self.least(G, c, size, _NO_CAP, np.zeros(2 * m)))
 
     def _backward(
@@ -218,14 +215,14 @@ class StepFloats:
         return A, c - 1.02 * (error + self.noise * size) - TINY, size
 
     def _backward_sparse(
-        self, A: Any, c: Vector, error: Vector, depth: int, region: Region, slopes: list[Vector]
+        self, A: Any, c: Vector, error: Vector, depth: int, region: Region, slopes: Vector
     ) -> tuple[Matrix, Vector, Vector]:
         """The same for compressed rows without multipliers."""
         setting = self.setting
         for k in range(depth - 1, -1, -1):
             lines = region.lines(k)
             at, values = A.indices, A.data
-            lower = np.where(lines.open, slopes[k], lines.su)[at]
+            lower = np.where(lines.open, slopes[self.starts[k] : self.starts[k + 1]], lines.su)[at]
             S = csr_array((np.where(values > 0, values * lower, values * lines.su[at]), at, A.indptr), shape=A.shape)
             down = csr_array((np.minimum(values, 0.0), at, A.indptr), shape=A.shape)
             error = error + 1.01 * (abs(A) @ self.Q[k])
