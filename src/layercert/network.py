@@ -22,10 +22,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from layercert import linear_maps
-from layercert.arrays import EPS, SMALLEST, LinearMap, Matrix, Signs, Sparse, Vector, gamma
+from layercert.arrays import EPS, LinearMap, Matrix, Signs, Sparse, Vector
 from layercert.errors import InputError, ModelError, OptionError
+from layercert.forward_errors import float32_error, float64_error
 from layercert.heads import TwoScores, after_sigmoid, is_sigmoid, score_of, two_rows
-from layercert.linear_maps import dense, dense_bytes, frozen, frozen_sparse, terms
+from layercert.linear_maps import dense, dense_bytes, frozen, frozen_sparse
 from layercert.rationals import forward
 from layercert.shapes import flattened, image_shape
 from layercert.system.files import whole_file
@@ -186,9 +187,6 @@ class Network:
     def forward_error(self, x: Vector, inherited: Vector | float = 0.0) -> Vector:
         """A bound of the error of each output of a float64 forward pass at x, underflow included.
 
-        The error of a layer is gamma times its terms in absolute value, and ReLU does not enlarge what it inherits.
-        Each product may underflow, those of this analysis too.
-
         Args:
             x: A point.
             inherited: What x itself may be wrong by, coordinate by coordinate.
@@ -196,17 +194,7 @@ class Network:
         Returns:
             One number per output; one that is not finite says that values overflow.
         """
-        h, error = x, np.zeros_like(x) + inherited
-        with np.errstate(over="ignore", invalid="ignore"):
-            for i, (W, b) in enumerate(zip(self.maps, self.biases, strict=True)):
-                size, operations = abs(W), terms(W) + 4
-                noise = gamma(operations)
-                error = (size @ error * (1 + noise) + noise * (size @ np.abs(h) + np.abs(b))) * (1 + noise)
-                error = error + 4.0 * operations * SMALLEST
-                h = W @ h + b
-                if i < self.L:
-                    h = np.maximum(h, 0.0)
-        return np.asarray(error)
+        return float64_error(self.maps, self.biases, x, inherited)
 
     def float32_error(self, x: Vector, reach: Vector | float = 0.0) -> Vector:
         """How far float32 inference may be from the real-number network, whatever the order of its sums.
@@ -218,18 +206,7 @@ class Network:
         Returns:
             One number per output.
         """
-        info = np.finfo(np.float32)
-        unit, smallest = float(info.eps) / 2, float(info.smallest_subnormal)
-        size = np.abs(x) + reach  # pushed through the absolute weights it bounds all values
-        error = unit * size + smallest
-        for W, b in zip(self.maps, self.biases, strict=True):
-            absolute = abs(W)
-            noise = gamma(terms(W) + 4) * (unit / EPS) + unit  # float64 weights are rounded to float32 as well
-            error = (absolute @ error) * (1 + noise) + noise * (absolute @ size + np.abs(b))
-            # products that underflow, and weights that do once they are float32
-            error = error + smallest * (4.0 * terms(W) + 8.0 + float(error.sum() + size.sum()))
-            size = absolute @ size + np.abs(b)
-        return np.asarray(error * 1.01)
+        return float32_error(self.maps, self.biases, x, reach)
 
     def exact(self, x: Vector | Sequence[Fraction]) -> list[Fraction]:
         """f(x) in rational arithmetic: the network as a function of real numbers. Slow; it settles ties.
