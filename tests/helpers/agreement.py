@@ -20,7 +20,15 @@ def check_against(true: float, problem: Problem, method: str) -> None:
     if true == 0 and not problem.is_unsafe(problem.x):
         return  # brute force cannot tell a tie from a margin of 1e-15
     r = lc.measure(
-        problem.network, problem.x, problem.norm.p, problem.label, problem.radius, domain, method, time_limit=60, gap=GAP
+        problem.network,
+        problem.x,
+        problem.norm.p,
+        problem.label,
+        problem.radius,
+        domain,
+        method,
+        time_limit=60,
+        gap=GAP,
     )
     tolerance = 1e-7 * max(true, 1e-3) if math.isfinite(true) else 0.0
     # bounds are bounds, whatever the status
