@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from numpy.typing import ArrayLike
 
@@ -46,6 +47,8 @@ def measure(
     one_of: OneOf | None = None,
     gap: float = GAP,
     threads: int | None = None,
+    save: Path | str | None = None,
+    memory: int | None = None,
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
@@ -73,6 +76,9 @@ def measure(
         one_of: Groups of inputs of which exactly one is 1 and the others are 0.
         gap: The search ends when (upper - lower) / upper is this small, and "exact" means exact up to it.
         threads: How many threads the search may use; by default the method's own choice.
+        save: A file that keeps the search, written every so often and at the end: the same call goes on from there,
+            after a time limit, Ctrl-C or the end of the process. For the adaptive method.
+        memory: How many bytes the open nodes of the adaptive search may take; beyond it goes depth first.
         stack: The solvers for distance programs: "default", "library" or "paper".
         watch: Called as watch(progress, event) with each event of the search.
 
@@ -84,7 +90,7 @@ def measure(
         OptionError: An unknown norm, method or stack, or a radius, time limit, gap or number of threads out of range.
         MissingPackageError: The stack needs a package that is not installed.
     """
-    how = How(method, time_limit, certificate, stack, watch, gap, threads)
+    how = How(method, time_limit, certificate, stack, watch, gap, threads, save, memory)
     asked = robustness(
         network, x, norm, label, radius, domain,
         target=target, weights=weights, fixed=fixed, integer=integer, one_of=one_of,
@@ -144,6 +150,8 @@ def verify(
     one_of: OneOf | None = None,
     gap: float = GAP,
     threads: int | None = None,
+    save: Path | str | None = None,
+    memory: int | None = None,
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
@@ -167,6 +175,9 @@ def verify(
         one_of: Groups of inputs of which exactly one is 1 and the others are 0.
         gap: How far below a witness the bounds may stay. Verifying ends at the first witness, so it hardly matters.
         threads: How many threads the search may use; by default the method's own choice.
+        save: A file that keeps the search, written every so often and at the end: the same call goes on from there,
+            after a time limit, Ctrl-C or the end of the process. For the adaptive method.
+        memory: How many bytes the open nodes of the adaptive search may take; beyond it goes depth first.
         stack: The solvers for distance programs: "default", "library" or "paper".
         watch: Called as watch(progress, event) with each event of the search.
 
@@ -181,7 +192,7 @@ def verify(
     """
     if radius is None:
         raise OptionError("verify needs a radius >= 0; to find the largest robust radius use measure")
-    how = How(method, time_limit, certificate, stack, watch, gap, threads)
+    how = How(method, time_limit, certificate, stack, watch, gap, threads, save, memory)
     asked = robustness(
         network, x, norm, label, radius, domain,
         target=target, weights=weights, fixed=fixed, integer=integer, one_of=one_of,
@@ -215,6 +226,8 @@ def decide(problem: Problem, how: How | None = None) -> Result:
 
 def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: bool) -> Result:
     """The same where inputs are whole numbers or alternatives: boxes of inputs, each with a search of its own."""
+    if how.save is not None:
+        raise OptionError("a search over whole numbers or alternatives cannot be saved; leave save out")
     started, deadline = clock.now(), deadline_of(how.time_limit)
     search = Branching(problem, discrete, how.gap, problem.radius if stop_at_witness else 0.0)
     interrupted: list[Result] = []

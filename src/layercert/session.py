@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from layercert.arrays import Vector
 from layercert.bounds.magnitude import out_of_range
 from layercert.errors import OptionError
-from layercert.methods import AUTO, method_for, method_named
+from layercert.methods import ADAPTIVE, AUTO, method_for, method_named
 from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
 from layercert.programs.stacks import make_chain
 from layercert.scaled import Scaled, scaled
 from layercert.search.adaptive import Recorder
-from layercert.search.events import Bound, Event, Improve
+from layercert.search.events import Bound, Event, Improve, Nodes
 from layercert.search.incumbent import GRACE, Incumbent
+from layercert.search.saved import Keeper, Saved, question_of
 from layercert.search.task import GAP, Task, horizon
 from layercert.system import clock
 from layercert.system.threads import one_thread
@@ -29,7 +31,7 @@ MARGIN = 1e-9
 OUT_OF_TIME = "time limit reached"
 
 __all__ = ["GRACE", "MARGIN", "NOISE", "OUT_OF_TIME"]
-__all__ += ["How", "Progress", "Session", "Watch", "check_gap", "check_threads"]
+__all__ += ["How", "Progress", "Session", "Watch", "check_gap", "check_memory", "check_saves", "check_threads"]
 
 Watch = Callable[["Progress", Event | None], None]
 
@@ -46,6 +48,8 @@ class How:
         watch: Called with the progress and each event of the search.
         gap: The search for a distance ends when (upper - lower) / upper is this small.
         threads: How many threads one search may use; None leaves it to the method.
+        save: A file that keeps the search, and that it goes on from where it is there already.
+        memory: How many bytes the open nodes of the search may take; None for no bound.
     """
 
     method: str | None = None
@@ -55,11 +59,16 @@ class How:
     watch: Watch | None = None
     gap: float = GAP
     threads: int | None = None
+    save: Path | str | None = None
+    memory: int | None = None
 
     def __post_init__(self) -> None:
-        method_named(self.method)
+        method = method_named(self.method)
         check_gap(self.gap)
         check_threads(self.threads)
+        check_memory(self.memory)
+        if self.save is not None and method is not None:
+            check_saves(method.name)
 
 
 def check_gap(gap: float) -> None:
@@ -77,6 +86,18 @@ def check_threads(threads: int | None) -> None:
         )
 
 
+def check_memory(memory: int | None) -> None:
+    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 1):
+        raise OptionError(f"memory is a whole number of bytes above 0, got {memory!r}; leave it out for no bound")
+
+
+def check_saves(method: str) -> None:
+    if method != ADAPTIVE:
+        raise OptionError(
+            f"a search by {method} cannot be saved, only one by {ADAPTIVE}; name that method, or leave save out"
+        )
+
+
 @dataclass
 class Progress:
     """The state of a run, as seen from outside while it runs. Upper bound and witness are the incumbent's."""
@@ -88,6 +109,7 @@ class Progress:
     gap: float = GAP
     lower: float = 0.0
     started: float = field(default_factory=clock.now)
+    nodes: Nodes | None = None  # of a search that has some
 
     @property
     def upper(self) -> float:
@@ -136,11 +158,16 @@ class Session:
         chain, incumbent = make_chain(how.stack, problem.norm), Incumbent(problem)
         name = AUTO if self.method is None else self.method.name
         self.progress = Progress(problem, name, chain, incumbent, how.gap)
+        self.keeper: Keeper | None = None
+        if how.save is not None:
+            self.keeper = Keeper(Path(how.save), question_of(problem, stop_at_witness, how.gap))
         self.note = ""
         self.interrupted = False
         self.late = False
         self.over = False
         self._view: Scaled | None = None
+        self._reach = math.inf
+        self._begun = False  # is there anything to keep?
         self._task: Task | None = None
         self._events: Iterator[Event] | None = None
 
@@ -163,7 +190,34 @@ class Session:
                 self.note, self.late, self.over = OUT_OF_TIME, True, True
             except KeyboardInterrupt:
                 self.note, self.interrupted, self.over = "interrupted", True, True
+            if self.over:
+                self._close()
         return self.over
+
+    def _close(self) -> None:
+        """Stop the search, and keep what is left to do."""
+        if isinstance(self._events, Generator):
+            self._events.close()
+        if self.keeper is not None and self._begun:
+            self.keeper.write(self._saved)
+
+    def _saved(self) -> Saved:
+        """The search as it is now."""
+        assert self.keeper is not None
+        before, task, progress = self.keeper.before, self._task, self.progress
+        tree = None if before is None else before.tree
+        if task is not None and task.tree is not None:
+            tree = task.tree()
+        return Saved(
+            self.keeper.question,
+            progress.lower,
+            progress.witness,
+            progress.incumbent.nearest,
+            progress.incumbent.unsettled,
+            self._reach,
+            progress.seconds + (0.0 if before is None else before.seconds),
+            tree,
+        )
 
     def _advance(self, until: float | None) -> None:
         if self._events is None and not self.over:
@@ -188,18 +242,33 @@ class Session:
             self.over = True
             return
         far = min(problem.radius * (1.0 + 2.0 * MARGIN), horizon(problem) * (1.0 + MARGIN))
-        if self.method is None or self.method.attacks or self.stop_at_witness or math.isinf(problem.radius):
+        self._begun = True
+        before = None if self.keeper is None else self.keeper.before
+        if before is not None:
+            yield from self._take_up(before)
+        attacks = self.method is None or self.method.attacks or self.stop_at_witness or math.isinf(problem.radius)
+        if attacks and (before is None or (before.witness is None and before.tree is None)):
             view, task = self._task_within(far)
             yield from _translated(view, task.attack())
         # the smaller the ball, the less is lost to rounding where the coordinates are scaled
-        view, task = self._view, self._task = self._task_within(min(far, self.progress.upper))
+        self._reach = min(far, self.progress.upper) if before is None or before.tree is None else before.reach
+        view, task = self._view, self._task = self._task_within(self._reach)
         self.note = out_of_range(task.problem, task.cutoff)
         if self.note:
             self.over = True
             return
         method = method_for(task.problem, task.U, self.how.method)
         self.progress.method = method.name
+        if self.keeper is not None:
+            check_saves(method.name)
+        if before is not None:
+            task.saved = before.tree
         yield from _translated(view, method.search(task))
+
+    def _take_up(self, before: Saved) -> Iterator[Event]:
+        """What an earlier run of the same search had found."""
+        self.progress.incumbent.recall(before.witness, before.nearest, before.unsettled)
+        yield Bound(before.lower)
 
     def _task_within(self, reach: float) -> tuple[Scaled, Task]:
         """A task for the points within reach, in coordinates in which the norm has no weights.
@@ -215,19 +284,23 @@ class Session:
             view.problem, progress.chain, radius * (1.0 + MARGIN), incumbent,
             enough=enough, gap=how.gap, threads=how.threads,
         )  # fmt: skip
-        task.recorder = self.recorder
+        task.recorder, task.memory = self.recorder, how.memory
         return view, task
 
     def _book(self, event: Event) -> None:
         progress = self.progress
         if isinstance(event, Bound):
             progress.lower = max(progress.lower, event.lower)
+        elif isinstance(event, Nodes):
+            progress.nodes = event
         if self.how.watch is not None:
             self.how.watch(progress, event)
         # any witness or the nearest one, a radius in full or a distance up to the gap
         self.over = self.proved or (self.found if self.stop_at_witness else progress.closed())
         if self.over and self._task is not None:
             self.note = self._task.note
+        if self.keeper is not None and self.keeper.due and not self.over and self._task is not None:
+            self.keeper.write(self._saved)
 
     def _finish(self) -> None:
         """The search has said all it can."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
+from layercert.arrays import Vector
 from layercert.network import Network
 
 NORMS = [1.0, 1.5, 2.0, 3.0, math.inf]
@@ -35,3 +36,15 @@ def networks(draw: st.DrawFn) -> Network:
     if kind == "dead" and widths:
         biases[len(widths) // 2][:] = -100.0
     return Network.from_arrays(weights, biases)
+
+
+def random_question(inputs: int, seed: int) -> tuple[Network, Vector]:
+    """A network of two layers of three times the inputs, and a point: of seconds or less, with hundreds of nodes.
+
+    Nodes of the adaptive search: (8, 3) in l_1 870, (8, 1) in l_2 1,100, (6, 2) in l_inf 140, (6, 4) in l_1 350.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = [8, 24, 24, 4] if inputs == 8 else [6, 20, 20, 3]
+    weights = [rng.normal(size=(m, n)) / np.sqrt(n) for n, m in pairwise(sizes)]
+    biases = [0.3 * rng.normal(size=m) for m in sizes[1:]]
+    return Network.from_arrays(weights, biases), rng.normal(size=sizes[0])

@@ -151,9 +151,9 @@ def test_a_search_closed_early_has_said_only_what_is_true(events_seen: int) -> N
 @pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
 def test_smaller_balls_in_between_change_no_answer(p: float, attacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forced after every node, with a first witness and without; each of their bounds must hold."""
-    from layercert.search.adaptive import search
+    from layercert.search.adaptive import search, tree
 
-    monkeypatch.setattr(search, "PATIENCE", 1)
+    monkeypatch.setattr(tree, "PATIENCE", 1)
     monkeypatch.setattr(search, "LOW", 2.0)
     balls: list[float] = []
     smaller = search._smaller_balls
@@ -440,18 +440,18 @@ def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool, sp
 
 def test_programs_of_relaxations_close_nodes_and_prove_no_more_than_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs for every node: they close many, the answers are those of brute force, and no bound is above it."""
-    from layercert.search.adaptive import tree
+    from layercert.search.adaptive import worker
 
-    monkeypatch.setattr(tree, "NEAR", 1.0)
+    monkeypatch.setattr(worker, "NEAR", 1.0)
     closed: list[bool] = []
-    by_program = tree.Ball._program
+    by_program = worker.Worker._program
 
-    def watched(self: tree.Ball, node: tree.Node) -> Iterator[Event]:
+    def watched(self: worker.Worker, node: worker.Node) -> Iterator[Event]:
         before = node.bound
         yield from by_program(self, node)
-        closed.append(before < self.goal <= node.bound)
+        closed.append(before < self.ball.goal <= node.bound)
 
-    monkeypatch.setattr(tree.Ball, "_program", watched)
+    monkeypatch.setattr(worker.Worker, "_program", watched)
     for seed in (1, 2, 5, 6):
         rng = np.random.default_rng(seed)
         sizes = [3, 6, 6, 2]

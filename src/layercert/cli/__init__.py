@@ -14,6 +14,7 @@ from layercert.cli.options import (
     add_batch,
     add_data,
     add_explore,
+    add_long,
     add_question,
     add_report,
     add_search,
@@ -154,6 +155,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="for each input (default: none)")
     add_search(parser)
+    add_long(parser)
     parser.add_argument(
         "--certificate", metavar="FILE", help="write the proof here ('{}' stands for the input's number)"
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from layercert import shipped
+from layercert.batch.plan import memory_bytes
 from layercert.cli.files import check_folder
 from layercert.cli.live import Live
 from layercert.cli.questions import question
@@ -52,14 +53,17 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
     ask_for = question(args)
     problems = [_problem(args, network, data, i, ask_for) for i in range(len(data))]
     if args.certificate is not None:
-        _check_certificate_path(args.certificate, len(problems))
+        _check_path(args.certificate, len(problems), "--certificate", "certificates")
+    if args.save is not None:
+        _check_path(args.save, len(problems), "--save", "the saved search")
     results: list[Result] = []
     table = Rows(data.names)
     with Live(len(problems), quiet=args.quiet or args.json) as live:
         how = replace(how, watch=live.watch)
         for position, name, problem in zip(data.index.tolist(), data.names, problems, strict=True):
             live.start(name)
-            result = ask(problem, how)
+            save = None if args.save is None else args.save.replace("{}", str(position))
+            result = ask(problem, replace(how, save=save))
             results.append(result)
             if result.certificate is not None:
                 result.certificate.save(args.certificate.replace("{}", str(position)))
@@ -78,7 +82,9 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
 def asked(args: argparse.Namespace) -> How:
     """What the options of `measure` and `verify` say about how to answer."""
     gap = GAP if args.gap is None else args.gap
-    return How(args.method, args.time_limit, args.certificate is not None, args.stack, None, gap, args.threads)
+    memory = None if args.memory is None else memory_bytes(args.memory)
+    certificate = args.certificate is not None
+    return How(args.method, args.time_limit, certificate, args.stack, None, gap, args.threads, args.save, memory)
 
 
 def read_data(args: argparse.Namespace, name: str) -> Dataset:
@@ -103,14 +109,15 @@ def _problem(args: argparse.Namespace, network: Network, data: Dataset, i: int, 
         raise InputError(f"input {data.names[i]}: {error}") from None
 
 
-def _check_certificate_path(pattern: str, count: int) -> None:
+def _check_path(pattern: str, count: int, option: str, what: str) -> None:
     """One file per input, in a folder that can be written: found out before any work."""
     if count > 1 and "{}" not in pattern:
+        name = Path(pattern)
         raise OptionError(
-            f"--certificate {pattern} would be overwritten by each of the {count} inputs; "
-            "put {} into the name, e.g. proof-{}.npz"
+            f"{option} {pattern} would be overwritten by each of the {count} inputs; "
+            f"put {{}} into the name, e.g. {name.stem}-{{}}{name.suffix}"
         )
-    check_folder(pattern, "certificates")
+    check_folder(pattern, what)
 
 
 def _label(args: argparse.Namespace, data: Dataset, i: int) -> int | None:

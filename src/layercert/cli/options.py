@@ -63,6 +63,16 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
 
 
+def add_long(parser: argparse.ArgumentParser) -> None:
+    """Searches that take long."""
+    parser.add_argument(
+        "--save",
+        metavar="FILE",
+        help="keep the search here; the same command goes on from there ('{}' stands for the input's number)",
+    )
+    parser.add_argument("--memory", metavar="SIZE", help="how much the open nodes may take, e.g. 2G (adaptive)")
+
+
 def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p = commands.add_parser(
         "batch",

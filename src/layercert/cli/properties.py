@@ -47,6 +47,8 @@ def _answering(args: argparse.Namespace, run: Callable[[argparse.Namespace], int
                 raise OptionError(
                     f"--{option} does not go with a property file, which states its own inputs; leave it out"
                 )
+        if args.save is not None:
+            raise OptionError("a property's searches cannot be saved; leave --save out")
         return run(args)
     except LayerCertError as error:
         print(json.dumps({"answer": "error", "note": str(error)}) if args.json else "error", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 
@@ -27,11 +28,13 @@ class SolverChain:
         self.fallbacks: Counter[str] = Counter()  # programs a solver was given and left undecided
         self.crashes: Counter[str] = Counter()  # of these, the ones on which it raised an error
         self.undecided = 0
+        self._counting = threading.Lock()
 
     def solve(self, programs: Programs) -> Solutions:
-        """Checked answers for the whole family; `decided` is False where every solver failed."""
-        self.programs += len(programs)
-        self.rows += len(programs) * len(programs.rows)
+        """Checked answers for the whole family; `decided` is False where every solver failed. Any thread may ask."""
+        with self._counting:
+            self.programs += len(programs)
+            self.rows += len(programs) * len(programs.rows)
         answers: Solutions | None = None
         todo = np.arange(len(programs))
         for solver in self.solvers:
@@ -44,8 +47,9 @@ class SolverChain:
                 claims = solver.solve(part)
             except Exception as error:
                 forgive(solver, error)
-                self.crashes[solver.name] += len(part)
-                self.fallbacks[solver.name] += len(part)
+                with self._counting:
+                    self.crashes[solver.name] += len(part)
+                    self.fallbacks[solver.name] += len(part)
                 continue
             found = check(part, claims, self.gap)
             if answers is None:
@@ -55,10 +59,12 @@ class SolverChain:
                 # bounds from different solvers may close the gap together
                 answers.decided[todo] |= gap_closed(answers.lower[todo], answers.value[todo], self.gap)
             left = todo[~answers.decided[todo]]
-            self.solved_by[solver.name] += len(todo) - len(left)
-            self.fallbacks[solver.name] += len(left)
+            with self._counting:
+                self.solved_by[solver.name] += len(todo) - len(left)
+                self.fallbacks[solver.name] += len(left)
             todo = left
-        self.undecided += len(todo)
+        with self._counting:
+            self.undecided += len(todo)
         return Solutions.empty(programs) if answers is None else answers
 
     def count(self, programs: int, rows: int) -> None:

@@ -52,4 +52,21 @@ class Improve:
     clause: Clause
 
 
-Event: TypeAlias = Bound | Visit | Queue | Prune | Improve
+@dataclass(frozen=True)
+class Nodes:
+    """How far a tree of nodes is.
+
+    Attributes:
+        open: Nodes that wait or are worked on.
+        closed: Nodes that are closed.
+        share: The part of the tree that is closed, a node with d splits counting 2^-d.
+        depth_first: Is the queue as large as its memory allows?
+    """
+
+    open: int
+    closed: int
+    share: float
+    depth_first: bool = False
+
+
+Event: TypeAlias = Bound | Visit | Queue | Prune | Improve | Nodes

@@ -80,9 +80,9 @@ class Incumbent:
         with self._lock:
             if length >= self.distance:
                 return False
-            self._nearest = min(self._nearest, length)
             with clock.extended(GRACE):  # what was found in time is not lost
                 point = settle(self.problem, step, clause)
+                self._nearest = min(self._nearest, length)  # not before: where the time is up, nobody knows the point
                 if point is None:
                     self._unsettled = step.copy()
                     return False
@@ -100,6 +100,13 @@ class Incumbent:
             self._nearest = min(self._nearest, distance)
             self._witness = Witness(point, distance, clause)
             return True
+
+    def recall(self, point: Vector | None, nearest: float, unsettled: Vector | None) -> None:
+        """What an earlier search of the same problem held; the point is looked at again."""
+        with self._lock:
+            if point is not None:
+                self.take(point)
+            self._nearest, self._unsettled = min(self._nearest, nearest), unsettled
 
     def seen_in(self, view: Scaled) -> Incumbent:
         """The same incumbent for a search in scaled coordinates; itself where nothing is scaled."""

@@ -22,6 +22,10 @@ class PriorityQueue(Generic[T]):
         key, _, item = heapq.heappop(self._heap)
         return key, item
 
+    def items(self) -> list[T]:
+        """All that is in it, in no order."""
+        return [item for _, _, item in self._heap]
+
     @property
     def least(self) -> float:
         """The least key, inf of an empty queue."""

@@ -12,7 +12,7 @@ solver could decide lowers `ceiling` to what is proved about it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from layercert.search.incumbent import Incumbent
 
 if TYPE_CHECKING:
     from layercert.search.adaptive.record import Recorder
+    from layercert.search.saved import Tree
 
 #: Without a radius or a domain, distances beyond this many times the size of x are not looked at.
 HORIZON = 1e6
@@ -86,6 +87,9 @@ class Task:
         self.note = ""  # what the result should say about how it was found
         self.horizon = horizon(problem)
         self.recorder: Recorder | None = None  # told of every step of the proof, by a search that has steps to tell
+        self.memory: int | None = None  # how many bytes the open nodes may take
+        self.saved: Tree | None = None  # where a search goes on
+        self.tree: Callable[[], Tree | None] | None = None  # what is left to do, by a search that can go on from there
 
     @cached_property
     def cells(self) -> Cells:

@@ -118,11 +118,41 @@ def until(end: float | None, looks: float | None = None) -> Iterator[None]:
         _scope.reset(token)
 
 
+class Stop:
+    """A scope that another thread can end: kernels inside return at their next look."""
+
+    def __init__(self) -> None:
+        self._looks: list[NDArray[np.float64]] = []
+        self._ended = False
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What runs inside ends with the stop, or with the scope around it."""
+        around = _scope.get()
+        looks = around.looks.copy()  # threads that count together would lose some
+        self._looks.append(looks)
+        if self._ended:
+            looks[1] = -math.inf
+        token = _scope.set(around._replace(looks=looks))
+        try:
+            yield
+        finally:
+            _scope.reset(token)
+
+    def set(self) -> None:
+        """Now."""
+        self._ended = True
+        for looks in tuple(self._looks):
+            looks[1] = -math.inf
+
+
 @contextmanager
 def extended(seconds: float) -> Iterator[None]:
     """The open scope, ending so much later, or so long from now if it is over: for a last look at what was found."""
     around = _scope.get()
-    token = _scope.set(around._replace(end=max(around.end, now()) + seconds))
+    # what another thread has stopped may look once more too, where looks are not counted
+    looks = around.looks if math.isfinite(around.looks[1]) else _ENDLESS.looks
+    token = _scope.set(around._replace(end=max(around.end, now()) + seconds, looks=looks))
     try:
         yield
     finally:

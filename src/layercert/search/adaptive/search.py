@@ -23,9 +23,9 @@ DEEP, NARROW = 4, 128
 MANY = 500
 #: So many smaller balls, until proved and failed radius are this close.
 ATTEMPTS, CLOSE = 7, 1.1
-#: After this many rounds of nodes with a bound below LOW times U, smaller balls are tried, at most STAGES of them, with
-#: as many rounds in all; then the patience doubles.
-PATIENCE, LOW, STAGES = 8, 0.95, 4
+#: Where the bound stays below LOW times U, smaller balls are tried, at most STAGES of them, with as many rounds in all
+#: as the ball's patience; then that doubles.
+LOW, STAGES = 0.95, 4
 
 
 def suited(network: Network) -> Effort:
@@ -40,7 +40,8 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     problem = task.problem
     effort = effort or suited(problem.network)
     again = recorder is not None  # a search for its record: the answer is known, and bounds on the way are of no use
-    recorder = recorder or task.recorder
+    saved = None if again else task.saved
+    recorder = recorder or (task.recorder if saved is None else None)  # half a tree is no record
     if not problem.clauses:
         yield Bound(task.U)
         return
@@ -52,17 +53,22 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     # without a witness nothing says how large the ball must be, unless a radius was asked for: let it grow
     radius = task.cutoff if task.known_size else min(task.cutoff, task.first_radius())
     first, proved = task.incumbent.witness, 0.0
+    if saved is not None:
+        radius, proved, first = saved.radius, saved.proved, None
     while True:
-        if not again and problem.network.neurons > MANY and not task.enough:
+        if not again and saved is None and problem.network.neurons > MANY and not task.enough:
             for event in _first_bounds(task, effort, proved, radius):
                 proved = max(proved, event.lower)
                 yield event
-        ball = Ball(task, effort, recorder, radius)
+        ball = Ball(task, effort, recorder, radius, saved)
+        ball.proved, saved = proved, None
+        if not again:
+            task.tree = ball.tree
         if first is not None:
             yield from ball.polish(first.point - problem.x, problem.clauses.index(first.clause))
             first = None
         events = ball.run()
-        yield from events if again else _anytime(task, effort, ball, events, proved)
+        yield from events if again else _anytime(task, effort, ball, events)
         if radius >= task.cutoff:
             return
         proved, radius = radius, min(GROWTH * radius, task.cutoff)
@@ -80,23 +86,23 @@ def _first_bounds(task: Task, effort: Effort, low: float, high: float) -> Iterat
             return
 
 
-def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event], lower: float) -> Iterator[Event]:
-    """The events of a ball; where its bound stays low, smaller balls are proved in between; `lower` is known.
+def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event]) -> Iterator[Event]:
+    """The events of a ball; where its bound stays low, smaller balls are proved in between.
 
     On the ball of a far witness a hard network may have no bound at all for long, while half that ball is easy. Whoever
     asks about one radius gets no answer from smaller ones.
     """
-    rounds, patience = 0, PATIENCE
+    rounds = 0
     for event in events:
         yield event
         if isinstance(event, Bound):
-            lower, rounds = max(lower, event.lower), rounds + 1
-        if rounds >= patience and lower < LOW * ball.U and not task.enough:
-            for found in _smaller_balls(task, effort, lower, ball.U, patience):
+            ball.proved, rounds = max(ball.proved, event.lower), rounds + 1
+        if rounds >= ball.patience and ball.proved < LOW * ball.U and not task.enough:
+            for found in _smaller_balls(task, effort, ball.proved, ball.U, ball.patience):
                 if isinstance(found, Bound):
-                    lower = max(lower, found.lower)
+                    ball.proved = max(ball.proved, found.lower)
                 yield found
-            patience *= 2
+            ball.patience *= 2
 
 
 def _smaller_balls(task: Task, effort: Effort, low: float, high: float, budget: int) -> Iterator[Event]:

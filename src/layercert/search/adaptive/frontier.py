@@ -1,0 +1,147 @@
+"""The open nodes of a tree: those that wait, best first, and those that somebody works on.
+
+Every part of the ball that is not closed is in one of the two, at any time: so the least bound of all is proved, and
+what they hold is all that has to be saved. A node stays in somebody's hands until its place is taken (`replace`) by
+what became of it. Any number of threads may take and replace.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from layercert.search.adaptive.node import Node, Packing, bound_of, splits_of
+from layercert.search.events import Nodes
+from layercert.search.queue import PriorityQueue
+
+#: Nodes wait as they are up to so many bytes together, the others packed.
+ROOMY = 2**30
+#: Of a bound on memory, the part that nodes may take as they are. At FULL of it the search goes depth first, until the
+#: queue is down to EASED.
+UNPACKED, FULL, EASED = 0.5, 0.9, 0.7
+#: What Python needs for a packed node beside its bytes, about.
+BESIDE = 200
+
+Waiting: TypeAlias = Node | bytes
+
+
+class Frontier:
+    """The open nodes; `memory` bounds the bytes of those that wait."""
+
+    def __init__(self, packing: Packing, trees: int, memory: int | None = None) -> None:
+        self.lock = threading.RLock()
+        self.packing, self.trees = packing, max(trees, 1)
+        self.memory = math.inf if memory is None else memory
+        self.closed_bound = math.inf  # least proved bound of a closed node
+        self.made = 0
+        self.closed = 0
+        self.late = 0
+        self.share = 0.0
+        self.depth_first = False
+        self._queue: PriorityQueue[Waiting] = PriorityQueue()
+        self._latest: list[tuple[float, Waiting]] = []  # taken first, the last one before all, where memory is short
+        self._hands: dict[int, Node] = {}
+        self._roomy = self._bytes = 0
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._queue) + len(self._latest)
+
+    @property
+    def busy(self) -> int:
+        """How many are worked on."""
+        return len(self._hands)
+
+    @property
+    def least(self) -> float:
+        """Proved for everything that was ever in the tree, closed nodes too."""
+        with self.lock:
+            held = min((node.bound for node in self._hands.values()), default=math.inf)
+            late = min((key for key, _ in self._latest), default=math.inf)
+            return min(self._queue.least, late, held, self.closed_bound)
+
+    @property
+    def count(self) -> Nodes:
+        with self.lock:
+            return Nodes(len(self) + self.busy, self.closed, min(self.share, 1.0), self.depth_first)
+
+    def number(self) -> int:
+        """A number for a new node."""
+        with self.lock:
+            self.made += 1
+            return self.made - 1
+
+    def push(self, node: Node) -> None:
+        """A node waits."""
+        with self.lock:
+            waiting: Waiting = node
+            if self._roomy + node.state.nbytes > min(ROOMY, UNPACKED * self.memory):
+                waiting = self.packing.pack(node)
+                self._bytes += len(waiting) + BESIDE
+            else:
+                self._roomy += node.state.nbytes
+            size = self._roomy + self._bytes
+            self.depth_first = size > (EASED if self.depth_first else FULL) * self.memory
+            if self.depth_first:
+                self._latest.append((node.bound, waiting))
+            else:
+                self._queue.push(node.bound, waiting)
+
+    def restore(self, blobs: Iterable[bytes]) -> None:
+        """Nodes that were packed elsewhere."""
+        with self.lock:
+            for blob in blobs:
+                self._bytes += len(blob) + BESIDE
+                self._queue.push(bound_of(blob), blob)
+
+    def take(self) -> Node | None:
+        """The best node, into somebody's hands; None where none waits."""
+        with self.lock:
+            if not len(self):
+                return None
+            waiting = self._latest.pop()[1] if self._latest else self._queue.pop()[1]
+            if isinstance(waiting, bytes):
+                self._bytes -= len(waiting) + BESIDE
+                node = self.packing.unpack(waiting, self.number())
+            else:
+                self._roomy -= waiting.state.nbytes
+                node = waiting
+            self._hands[node.number] = node
+            return node
+
+    def hold(self, node: Node) -> None:
+        """A new node, in somebody's hands from the start."""
+        with self.lock:
+            self._hands[node.number] = node
+
+    def replace(
+        self, node: Node, parts: Sequence[Node], closed: Sequence[Node] = (), late: Sequence[Node] = ()
+    ) -> None:
+        """What became of a node: parts that wait from now on, that are closed, that there is no time left for.
+
+        Each may be the node itself. What is late stays open, though nobody will take it.
+        """
+        with self.lock:
+            del self._hands[node.number]
+            self._hands.update((part.number, part) for part in late)
+            self.late += len(late)
+            for part in closed:
+                self.closed_bound = min(self.closed_bound, part.bound)
+                self.closed += 1
+                self.share += 2.0**-part.splits / self.trees
+            for part in parts:
+                part.packed = None  # it may have changed since
+                self.push(part)
+
+    def blobs(self) -> list[bytes]:
+        """All open nodes, packed."""
+        with self.lock:
+            waiting = [*self._queue.items(), *(each for _, each in self._latest), *self._hands.values()]
+            return [each if isinstance(each, bytes) else self.packing.pack(each) for each in waiting]
+
+
+def share_of(blobs: Iterable[bytes], trees: int) -> float:
+    """The part of the tree that packed nodes stand for."""
+    return sum(2.0 ** -splits_of(blob) for blob in blobs) / max(trees, 1)

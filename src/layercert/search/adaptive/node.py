@@ -1,0 +1,123 @@
+"""A node of the tree: as the kernels use it, and in few bytes, as it waits in a long queue, in a file or on its way.
+
+What a packed node leaves out can be computed again: coefficients and the relaxed point by one pass, neurons that are
+stable in the whole ball from the root. Bounds of neurons are kept as float32, rounded outwards: they stay proved.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layercert.arrays import Indices, Matrix, Vector
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT
+from layercert.search.adaptive.record import Halfspace
+
+#: clause, bound, radius, splits, programmed, how many weights, neurons that are open in the root, open and split ones
+_HEAD = struct.Struct("<iddiiiiii")
+#: What a neuron that is open in the root is here: open, split, or stable by its bounds; the sign is its side.
+_SPLIT, _STABLE = 1, 2
+
+
+@dataclass(eq=False)
+class Node:
+    """An open node; `radius` is the ball its bounds were taken in."""
+
+    number: int
+    clause: int
+    bound: float
+    state: Matrix
+    weights: Vector
+    radius: float
+    programmed: bool = False  # has had its linear programs
+    stale: bool = False  # was packed: its coefficients and its point are to be computed again
+    packed: bytes | None = None  # the node in few bytes, if anybody needed it
+
+    @property
+    def halfspace(self) -> Halfspace:
+        return Halfspace(self.state[ALPHA], self.state[BETA], self.weights)
+
+    @property
+    def open(self) -> Indices:
+        """Neurons that may have either sign."""
+        state = self.state
+        return np.flatnonzero((state[PHASE] == 0) & (state[LO] < 0) & (state[HI] > 0))
+
+    @property
+    def splits(self) -> int:
+        """How deep in the tree it is."""
+        return int(np.count_nonzero(self.state[PHASE]))
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """How nodes of one ball are packed: against its root."""
+
+    root: Matrix
+    free: Indices  # neurons that are open in the root
+
+    @staticmethod
+    def of(root: Matrix) -> Packing:
+        return Packing(root, np.flatnonzero((root[LO] < 0) & (root[HI] > 0)))
+
+    def pack(self, node: Node) -> bytes:
+        """The node in few bytes; kept beside it, since a node that waits does not change."""
+        if node.packed is None:
+            state = node.state[:, self.free]
+            phase, lo, hi = state[PHASE], state[LO], state[HI]
+            is_open, is_split = (phase == 0) & (lo < 0) & (hi > 0), phase != 0
+            code = np.where(is_open, 0, np.where(is_split, phase * _SPLIT, np.where(lo >= 0, _STABLE, -_STABLE)))
+            parts = (
+                code.astype(np.int8), _down(lo[is_open]), -_down(-hi[is_open]),
+                state[ALPHA, is_open].astype("<f4"), state[BETA, is_split].astype("<f4"), node.weights.astype("<f8"),
+            )  # fmt: skip
+            head = _HEAD.pack(
+                node.clause, node.bound, node.radius, int(is_split.sum()), int(node.programmed),
+                len(node.weights), len(self.free), int(is_open.sum()), int(is_split.sum()),
+            )  # fmt: skip
+            node.packed = head + b"".join(part.tobytes() for part in parts)
+        return node.packed
+
+    def unpack(self, blob: bytes, number: int) -> Node:
+        """The node again, but for what a pass has to compute."""
+        clause, bound, radius, _, programmed, rows, free, opened, split = _HEAD.unpack_from(blob)
+        if free != len(self.free) or len(blob) != _HEAD.size + free + 12 * opened + 4 * split + 8 * rows:
+            raise ValueError("a packed node is of another tree")
+        at = _HEAD.size
+
+        def take(count: int, kind: str) -> NDArray[np.float64]:
+            nonlocal at
+            part = np.frombuffer(blob, kind, count, at)
+            at += part.nbytes
+            return part.astype(np.float64)
+
+        code = take(free, "<i1")
+        state = self.root.copy()
+        is_open, is_split = self.free[code == 0], self.free[np.abs(code) == _SPLIT]
+        state[LO, is_open], state[HI, is_open], state[ALPHA, is_open] = (take(opened, "<f4") for _ in range(3))
+        state[BETA, is_split], state[PHASE, is_split] = take(split, "<f4"), code[np.abs(code) == _SPLIT]
+        state[LO, self.free[code > 0]] = 0.0
+        state[HI, self.free[code < 0]] = 0.0
+        state[POINT] = 0.0
+        return Node(number, clause, bound, state, take(rows, "<f8"), radius, bool(programmed), True, blob)
+
+
+def bound_of(blob: bytes) -> float:
+    """The bound of a packed node."""
+    return float(_HEAD.unpack_from(blob)[1])
+
+
+def splits_of(blob: bytes) -> int:
+    """How deep in the tree a packed node is."""
+    return int(_HEAD.unpack_from(blob)[3])
+
+
+def _down(values: Vector) -> NDArray[np.float32]:
+    """As float32, rounded down."""
+    with np.errstate(over="ignore"):
+        near = values.astype("<f4")
+    below = np.nextafter(near, np.float32(-np.inf))
+    return np.where(near > values, below, near).astype("<f4")

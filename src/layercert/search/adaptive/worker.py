@@ -1,0 +1,310 @@
+"""What is done with nodes: bounded, split, attacked, finished exactly. Each thread has a worker of its own.
+
+Workers of one ball share its model, its frontier and the incumbent. What rows keep from visit to visit belongs to one
+worker, so what it does depends on nobody else's order of visits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layercert.arrays import Matrix, Vector
+from layercert.search.adaptive.leaf import Leaves
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, Kept, keep_rows
+from layercert.search.adaptive.node import Node
+from layercert.search.adaptive.record import RowParameters
+from layercert.search.events import Event
+from layercert.system import clock
+
+if TYPE_CHECKING:
+    from layercert.search.adaptive.branch import Batch
+    from layercert.search.adaptive.tree import Ball
+
+#: The most pieces that the first witness is moved through, those of later ones, and the faces that are tried at each,
+#: the steepest first.
+POLISHED, REPOLISHED, FLIPS = 60, 3, 6
+#: Nodes this near to U (relative) get linear programs, so many at most, while each closes this share of the gap.
+NEAR, PROGRAMS, PROGRAM_SHARE = 3e-3, 6, 0.2
+#: A piece is nearer if its point is, by this much (relative).
+WORTH_MOVING = 1e-7
+#: The first nodes are all attacked from their nearest points, of later ones one in so many: an attack takes as long as
+#: half a node.
+SOUGHT, SOUGHT_LATER = 50, 16
+#: A witness is polished where the time suffices for so many pieces.
+PIECES_LEFT = 20
+
+
+class Fate(Enum):
+    """What becomes of a node: it waits, it is closed, or there is no time left for its program."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    LATE = "late"
+
+
+class Worker:
+    """One thread's part of the search in a ball."""
+
+    def __init__(self, ball: Ball) -> None:
+        self.ball, self.task, self.effort = ball, ball.task, ball.effort
+        self.leaves = Leaves(ball.task)
+
+    @cached_property
+    def kept(self) -> Kept:
+        """What rows keep from visit to visit."""
+        return keep_rows(self.ball.model.net)
+
+    def work(self, nodes: list[Node]) -> Iterator[Event]:
+        """Whatever some nodes need; afterwards their places in the frontier are taken by what became of them."""
+        ball = self.ball
+        stale = [node for node in nodes if node.stale and node.bound < ball.goal]
+        if stale:
+            self.bound(stale, 0, 0, 0)
+            for node in stale:
+                node.stale = False
+        ready: list[Node] = []
+        for node in nodes:
+            if node.bound >= ball.goal:
+                self.close(node)
+            elif self.effort.refresh * node.radius > ball.U:
+                yield from self._refresh(node)
+            elif self._wants_programs(node):
+                yield from self._program(node)
+            elif not len(node.open):  # there was no time for its program when it was made
+                yield from self._again(node, np.zeros(ball.model.net.inputs))
+            else:
+                ready.append(node)
+        if ready:
+            yield from self.split(ready)
+
+    def is_ready(self, node: Node) -> bool:
+        """Is splitting what it needs?"""
+        ball = self.ball
+        old = self.effort.refresh * node.radius > ball.U
+        done = node.bound >= ball.goal or not len(node.open)
+        return not (node.stale or old or done or self._wants_programs(node))
+
+    def _wants_programs(self, node: Node) -> bool:
+        return not node.programmed and node.bound > (1.0 - NEAR) * self.ball.U and math.isinf(self.ball.model.p)
+
+    def split(self, nodes: list[Node]) -> Iterator[Event]:
+        """Split some nodes at once, and look at their children."""
+        from layercert.search.adaptive.bound import Effort as Work
+        from layercert.search.adaptive.branch import expand
+
+        effort, ball = self.effort, self.ball
+        work = Work(effort.candidates, effort.probe_steps, effort.steps, effort.rounds, effort.passes)
+        batch, timer = self._batch(nodes), clock.timer()
+        children, neurons = expand(ball.model, self.kept, batch, ball.U, ball.goal, work, timer)
+        for n, node in enumerate(nodes):
+            if neurons[n] < 0:  # out of time before its turn
+                ball.frontier.replace(node, [node])
+            else:
+                yield from self._children(node, n, children, int(neurons[n]))
+
+    def _children(self, node: Node, n: int, children: Batch, neuron: int) -> Iterator[Event]:
+        """Look at the two children of a node that was split."""
+        ball, pair = self.ball, list[Node]()
+        for i in (2 * n, 2 * n + 1):
+            state, weights = children.states[i].copy(), children.mus[i, : len(node.weights)].copy()
+            number, bound = ball.frontier.number(), float(children.bounds[i])
+            pair.append(Node(number, node.clause, bound, state, weights, node.radius))
+        if ball.recorder is not None:
+            noff = ball.model.net.noff
+            layer = int(np.searchsorted(noff, neuron, side="right")) - 1
+            with ball.frontier.lock:
+                numbers = pair[0].number, pair[1].number
+                ball.recorder.split(node.number, layer, neuron - int(noff[layer]), numbers, node.halfspace)
+        found: list[Fate] = []
+        for i, child in enumerate(pair):
+            self._tell_rows(child.number, node.state)
+            found.append((yield from self.consider(child, children.points[2 * n + i])))
+        self._put(node, pair, found)
+
+    def _put(self, node: Node, parts: list[Node], fates: list[Fate]) -> None:
+        """What became of a node takes its place."""
+        kinds = {fate: [part for part, own in zip(parts, fates, strict=True) if own is fate] for fate in Fate}
+        self.ball.frontier.replace(node, kinds[Fate.OPEN], kinds[Fate.CLOSED], kinds[Fate.LATE])
+
+    def improve(self, step: Vector, distance: float, clause: int) -> Iterator[Event]:
+        if distance < self.ball.U:
+            yield from self.task.suggest(step, self.task.problem.clauses[clause])
+
+    def _seek(self, step: Vector, clause: int) -> Iterator[Event]:
+        """A short attack from a node's nearest point."""
+        from layercert.attack.kernel import seek
+
+        U = self.ball.U
+        distance, w = seek(self.ball.asked, clause, step, self.effort.seek_steps, U, clock.timer())
+        if distance < self.ball.U:
+            yield from self.improve(w, float(distance), clause)
+            yield from self.polish(w, clause, REPOLISHED)
+
+    def polish(self, step: Vector, clause: int, pieces: int = POLISHED) -> Iterator[Event]:
+        """From a witness downhill over linear pieces: the exact distance on its piece, then on the pieces behind the
+        faces that hold the nearest point up, for as long as one of them is nearer."""
+        ball, problem = self.ball, self.task.problem
+        if not problem.network.fits_dense or clock.left() < PIECES_LEFT * self.leaves.seconds:
+            return  # a piece's rows are dense
+        z = np.concatenate(problem.network.preactivations(problem.x + step))
+        sides, unsafe = np.where(z > 0, 1.0, -1.0), problem.clauses[clause]
+        neurons = np.flatnonzero(ball.meets)
+        answer = self.leaves.solve(sides, ball.meets, unsafe, ball.U)
+        yield from self.improve(answer.step, answer.value, clause)
+        for _ in range(pieces):
+            weight = answer.multipliers[: len(neurons)]
+            holding = neurons[np.argsort(-weight)][: int((weight > 0).sum())]
+            for flipped in (*holding[:FLIPS, None], holding):
+                clock.check()
+                other = sides.copy()
+                other[flipped] *= -1.0
+                answer = self.leaves.solve(other, ball.meets, unsafe, ball.U)
+                if answer.value < ball.U * (1.0 - WORTH_MOVING):
+                    break
+            else:
+                return
+            sides = other
+            yield from self.improve(answer.step, answer.value, clause)
+
+    def _refresh(self, node: Node) -> Iterator[Event]:
+        """Bound a node again in today's smaller ball."""
+        node.radius = self.ball.U
+        w = self.bound([node], self.effort.steps, self.effort.rounds, self.effort.passes)
+        yield from self._again(node, w[0])
+
+    def _program(self, node: Node) -> Iterator[Event]:
+        """Bound a node by the exact multipliers of its relaxation, and tighten with what these leave of the ball."""
+        from layercert.search.adaptive.program import solve
+
+        ball, problem = self.ball, self.task.problem
+        node.programmed, step = True, np.zeros(ball.model.net.inputs)
+        for _ in range(PROGRAMS):
+            before = node.bound
+            found = solve(problem, ball.maps, problem.clauses[node.clause], node.state, ball.U)
+            if found is None:
+                break
+            step = found.step
+            old = node.state.copy(), node.weights
+            node.state[ALPHA] = np.where(found.alpha >= 0, found.alpha, node.state[ALPHA])
+            node.state[BETA], node.weights = found.beta, found.mu
+            value = float(self._value(node))
+            if value <= node.bound:
+                node.state, node.weights = old
+            node.bound = max(node.bound, value)
+            if node.bound < ball.goal:
+                self.bound([node], self.effort.steps, 1, 1)
+            if node.bound >= ball.goal or ball.U - node.bound > (1.0 - PROGRAM_SHARE) * (ball.U - before):
+                break
+        yield from self._again(node, step)
+
+    def _again(self, node: Node, step: Vector) -> Iterator[Event]:
+        """Look at a node that was bounded once more."""
+        fate = yield from self.consider(node, step)
+        self._put(node, [node], [fate])
+
+    def _value(self, node: Node) -> float:
+        """What a node's parameters prove as they are."""
+        fresh = replace(node, bound=-math.inf)
+        self.bound([fresh], 0, 0, 0)
+        node.state, node.weights = fresh.state, fresh.weights
+        return fresh.bound
+
+    def bound(self, nodes: list[Node], steps: int, rounds: int, passes: int) -> Matrix:
+        """Raise the bounds of nodes, with rounds of tightening or without; their halfspaces' nearest points."""
+        from layercert.search.adaptive.ascent import optimise
+        from layercert.search.adaptive.bound import Effort as Work
+        from layercert.search.adaptive.bound import deepen
+        from layercert.search.adaptive.lanes import lanes_of, store
+
+        ball, batch = self.ball, self._batch(nodes)
+        bounds = batch.bounds
+        if rounds > 0:
+            work = Work(0, 0, steps, rounds, passes)
+            deepen(ball.model, self.kept, batch, ball.U, ball.goal, work, clock.timer())
+        else:
+            lanes = lanes_of(ball.model, batch.states, batch.mus, batch.clauses)
+            bounds = np.maximum(bounds, optimise(ball.model, lanes, ball.goal, steps, batch.points, clock.timer()))
+            for n in range(len(nodes)):
+                store(lanes, n, batch.states[n], batch.mus[n])
+        for n, node in enumerate(nodes):
+            node.state, node.weights = batch.states[n], batch.mus[n, : len(node.weights)]
+            node.bound = float(bounds[n])
+        clock.check()
+        return batch.points
+
+    def _batch(self, nodes: list[Node]) -> Batch:
+        """Nodes side by side, for the kernels; weights get zeros for the rows that only longer clauses have."""
+        from layercert.search.adaptive.branch import Batch
+
+        rows = self.ball.rows
+        return Batch(
+            np.stack([node.state for node in nodes]),
+            np.stack([np.pad(node.weights, (0, rows - len(node.weights))) for node in nodes]),
+            np.array([node.clause for node in nodes], np.intp),
+            np.array([node.bound for node in nodes]),
+            np.zeros((len(nodes), self.ball.model.net.inputs)),
+        )
+
+    def consider(self, node: Node, step: Vector) -> Generator[Event, None, Fate]:
+        """Is a bounded node to wait? Else it is closed, by its bound or exactly; its nearest point may be a witness."""
+        ball = self.ball
+        if node.bound >= ball.goal:
+            self._tell_closed(node)
+            return Fate.CLOSED
+        if ball.recorder is not None:
+            with ball.frontier.lock:
+                ball.recorder.wait(node.number, node.halfspace)
+        if node.number < SOUGHT or node.number % SOUGHT_LATER == 0:
+            yield from self._seek(step, node.clause)
+        if len(node.open):
+            return Fate.OPEN
+        if not self.task.problem.network.fits_dense:
+            self._tell_closed(node)  # a piece's rows are dense; what is proved stays proved
+            return Fate.CLOSED
+        if clock.left() < self.leaves.seconds:
+            return Fate.LATE
+        # stable neurons have rows too, unless the whole ball is on their side: theirs is proved for unsafe points only
+        state = node.state
+        sides = np.where((state[PHASE] > 0) | ((state[PHASE] == 0) & (state[LO] >= 0)), 1.0, -1.0)
+        answer = self.leaves.solve(sides, ball.meets, self.task.problem.clauses[node.clause], ball.U)
+        node.bound = max(node.bound, answer.lower)
+        self._tell_closed(node)
+        yield from self.improve(answer.step, answer.value, node.clause)
+        return Fate.CLOSED
+
+    def tell_root(self, node: Node) -> None:
+        self._tell_rows(node.number, self.ball.root)
+
+    def _tell_rows(self, node: int, state: Matrix) -> None:
+        """The rows' parameters as the last passes left them, for the neurons that are open in the state."""
+        recorder, noff = self.ball.recorder, self.ball.model.net.noff
+        if recorder is None or not len(self.kept.slopes):
+            return
+        kept = self.kept
+        for k in range(1, len(noff) - 1):
+            below, end = int(noff[k]), int(noff[k + 1])
+            free = below + np.flatnonzero((state[LO, below:end] < 0) & (state[HI, below:end] > 0))
+            rows = np.concatenate([2 * free, 2 * free + 1])
+            at = kept.at[rows]
+            had = (kept.at[rows + 1] > at) & (kept.slopes[np.minimum(at, len(kept.slopes) - 1)] >= 0)
+            rows, places = rows[had], at[had][:, None] + np.arange(below)  # others had no pass yet
+            told = RowParameters(rows // 2, rows % 2 == 0, kept.slopes[places], kept.betas[places], kept.pulls[rows])
+            with self.ball.frontier.lock:
+                recorder.rows(node, told)
+
+    def close(self, node: Node) -> None:
+        """A node that was taken needs no more."""
+        self._tell_closed(node)
+        self.ball.frontier.replace(node, [], [node])
+
+    def _tell_closed(self, node: Node) -> None:
+        if self.ball.recorder is not None:
+            with self.ball.frontier.lock:
+                self.ball.recorder.close(node.number, node.halfspace)
