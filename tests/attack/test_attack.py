@@ -116,3 +116,25 @@ def test_where_all_gradients_vanish_landmarks_show_the_way(norm: str | int, doma
     true = (12.0 if domain else 5.0) * {"l1": 1.0, "l2": 2**-0.5, "linf": 0.5, 3: 2 ** (1 / 3) / 2}[norm]
     assert true * (1 - 1e-9) <= distance <= true * 1.001
     assert attack(problem, 0.9 * true) is None  # not within this radius, and none is claimed
+
+
+def test_the_way_back_from_landmarks_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each halving is a pass through the network, seconds in all on large ones; what was found by then counts."""
+    from layercert.attack.attack import _from_afar
+    from layercert.system import clock
+
+    net = Network.from_arrays([[[-1.0, -1.0]], [[0.0], [1.0]]], [[-5.0], [1.0, 0.0]])
+    problem = robustness(net, np.array([3.0, 3.0]), domain=(-10.0, 10.0))
+    passes, evaluate = [0], Network.__call__
+
+    def counted(self: Network, x: np.ndarray) -> np.ndarray:
+        passes[0] += 1
+        return evaluate(self, x)
+
+    monkeypatch.setattr(Network, "__call__", counted)
+    assert _from_afar(problem, math.inf) is not None
+    whole, passes[0] = passes[0], 0
+    with clock.until(None, looks=12):
+        found = _from_afar(problem, math.inf)
+    assert passes[0] < 0.3 * whole
+    assert found is not None and problem.is_unsafe(problem.x + found[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from layercert.search.input_split.frontier import Frontier
 from layercert.search.input_split.model import build, scratch
 from layercert.search.input_split.search import sides_of
 from layercert.search.task import Task
+from layercert.system import clock
 
 
 def measured(problem: Problem, method: str = "input-split") -> lc.Result:
@@ -148,7 +149,7 @@ def test_bounds_hold_in_rational_arithmetic(seed: int) -> None:
     s, side = scratch(model), np.zeros(net.neurons, np.int8)
     mid = lo + 0.5 * (hi - lo)
     rad = np.maximum(hi - mid, mid - lo) * (1 + 4e-16)
-    assert spread(model, s, mid, rad, side) >= 0
+    assert spread(model, s, mid, rad, side, clock.timer()) >= 0
     linear_rows(model, s, side, 0, 2)
     margin = weigh(s, 2, rad, model.noise)
     best, G, base = s.best.copy(), s.G.copy(), s.s.copy()
@@ -270,3 +271,21 @@ def test_the_choice_of_the_method() -> None:
     assert choose(lc.problem.robustness(small, x, "l2", radius=2.0)) == "adaptive"
     assert choose(lc.problem.robustness(wide, np.zeros(30), radius=2.0)) == "adaptive"
     assert open_neurons(lc.problem.robustness(small, x), 1e-9) == 0
+
+
+def test_the_kernel_looks_at_the_clock_inside_a_box() -> None:
+    """A box of a wide network takes seconds; what is left then is open, and no box counts as closed."""
+    rng = np.random.default_rng(0)
+    sizes = [200, 300, 300, 2]
+    net = Network.from_arrays(
+        [rng.normal(size=(b, a)) for a, b in pairwise(sizes)], [rng.normal(size=b) for b in sizes[1:]]
+    )
+    problem = lc.robustness(net, rng.normal(size=200), math.inf)
+    lo, hi = np.tile(problem.x - 1.0, (2, 1)), np.tile(problem.x + 1.0, (2, 1))
+    side = np.zeros((2, net.neurons), np.int8)
+    with Workers(build(problem), 1) as workers:
+        boxes = Boxes(lo, hi, side, np.zeros(2, np.intp), np.zeros(2))
+        with clock.until(None, looks=3), pytest.raises(clock.OutOfTime):
+            workers(boxes)
+        assert not side[1].any()  # the second box was not begun
+        assert (workers(boxes).unstable >= 0).all()

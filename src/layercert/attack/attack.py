@@ -98,6 +98,8 @@ def _from_afar(problem: Problem, U: float) -> Found | None:
         marks += [low, high, low + 0.5 * (high - low)]
     best: Found | None = None
     for mark in marks:
+        if clock.passed():
+            break
         y = problem.into_domain(mark)
         length = norm.value(y - x)
         share = min(1.0, 0.999 * U / length) if length > 0 else 0.0
@@ -106,6 +108,8 @@ def _from_afar(problem: Problem, U: float) -> Found | None:
             continue
         safe, clause = 0.0, at
         for _ in range(BISECTIONS):
+            if clock.passed():
+                break  # what was found so far counts
             middle = 0.5 * (safe + share)
             at = problem.violated(x + middle * (y - x))
             safe, share, clause = (middle, share, clause) if at is None else (safe, middle, at)
@@ -140,9 +144,9 @@ def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
         return origin
     ties = [origin] if _margin(network, clause, origin) <= 0 else []
     for push in (0.0, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
-        clock.check()
         v = origin
         for _ in range(8):
+            clock.check()
             v = _newton(problem, clause, v, push * length)
             if norm.value(v - origin) > limit:
                 break
@@ -154,6 +158,7 @@ def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
     if corner is not None:
         return corner
     for stretch in (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 9e-7):  # straight on, away from x
+        clock.check()
         v = problem.into_domain(problem.x + w * (1.0 + stretch))
         if _strict(network, clause, v):
             return v
@@ -188,10 +193,10 @@ def _descend(problem: Problem, clause: Clause, origin: Vector, limit: float) -> 
     """
     network = problem.network
     for length in (1e-5 * limit, 1e-3 * limit, 1e-1 * limit, 0.9 * limit):
-        clock.check()
         bundle: list[Vector] = []
         v = origin
         for _ in range(8):
+            clock.check()
             f = clause.margins(network(v)) + 2.0 * _needed(network, clause, v)
             F, _ = network.linear_piece(network.pattern(v))
             bundle.append(clause.C[int(f.argmax())] @ F)

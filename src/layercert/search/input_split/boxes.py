@@ -15,8 +15,9 @@ from layercert.arrays import Indices, Matrix, Vector
 from layercert.attack.kernel import preactivations, row_value
 from layercert.compiled.jit import njit_sums
 from layercert.search.input_split.exclude import linear_rows, shave, weigh
-from layercert.search.input_split.forms import spread
+from layercert.search.input_split.forms import LATE, spread
 from layercert.search.input_split.model import Model, Scratch, Sides, scratch
+from layercert.system import clock
 
 #: Over 1 by more than the rounding of a difference.
 UP = 1.0 + 4e-16
@@ -46,6 +47,7 @@ class Part(NamedTuple):
     hi: Matrix
     side: Sides
     clause: Indices
+    timer: clock.Timer
 
 
 class Findings(NamedTuple):
@@ -74,13 +76,17 @@ class Workers:
             self._pool.shutdown()
 
     def __call__(self, boxes: Boxes) -> Findings:
-        m, n = boxes.lo.shape
-        found = Findings(np.empty(m), np.empty(m, np.intp), np.empty(m, np.intp), np.empty((m, n)), np.empty(m))
+        m = len(boxes)
+        # a box that the kernel does not come to is open, with nothing known
+        found = Findings(
+            np.full(m, -np.inf), np.zeros(m, np.intp), np.full(m, -1, np.intp), boxes.lo.copy(), np.full(m, np.inf)
+        )
+        timer = clock.timer()  # of this thread's scope
         ends = np.linspace(0, m, len(self.memory) + 1).astype(int)
         jobs: list[Callable[[], None]] = []
         for memory, start, stop in zip(self.memory, ends[:-1], ends[1:], strict=True):
             some = slice(start, stop)
-            part = Part(boxes.lo[some], boxes.hi[some], boxes.side[some], boxes.clause[some])
+            part = Part(boxes.lo[some], boxes.hi[some], boxes.side[some], boxes.clause[some], timer)
             jobs.append(partial(examine, self.model, memory, part, Findings._make(a[some] for a in found)))
         if self._pool is None or m < 8 * len(jobs):
             for job in jobs:
@@ -88,6 +94,7 @@ class Workers:
         else:
             for future in [self._pool.submit(job) for job in jobs]:
                 future.result()
+        clock.check()
         return found
 
 
@@ -99,8 +106,8 @@ def default_threads() -> int:
 
 @njit_sums
 def examine(model: Model, s: Scratch, boxes: Part, found: Findings) -> None:
-    """One box after the other."""
-    lo, hi, side, clause = boxes
+    """One box after the other; when the time is up, those that are left stay as they are."""
+    lo, hi, side, clause, timer = boxes
     margin, axis, unstable, point, value = found
     n = lo.shape[1]
     mid, rad = s.mid, s.rad
@@ -111,7 +118,9 @@ def examine(model: Model, s: Scratch, boxes: Part, found: Findings) -> None:
             # mid is rounded: the radius reaches both ends
             rad[j] = max(hi[t, j] - mid[j], mid[j] - lo[t, j]) * UP
             point[t, j] = mid[j]
-        unstable[t] = spread(model, s, mid, rad, side[t])
+        unstable[t] = spread(model, s, mid, rad, side[t], timer)
+        if unstable[t] == LATE:
+            return
         if unstable[t] < 0:
             margin[t], value[t], axis[t] = -np.inf, np.inf, 0
             for j in range(n):

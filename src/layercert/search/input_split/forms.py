@@ -7,22 +7,27 @@ import numpy as np
 from layercert.arrays import TINY, Matrix, Vector
 from layercert.bounds.relu import upper_line
 from layercert.compiled.jit import known_to_kernels, njit_sums
+from layercert.compiled.timer import Timer, late
 from layercert.search.input_split.model import HUGE, Model, Scratch, Sides
 
 known_to_kernels(upper_line)
 
 #: Errors are sums of thousands of terms: their own rounding is far below this.
 UP = 1.01
+#: What `spread` says of a box that holds too large numbers, and of one that it had no time for.
+TOO_LARGE, LATE = -1, -2
+#: Products between two looks at the clock: less than a millisecond.
+LOOK = 1 << 20
 
 
 @njit_sums
-def spread(model: Model, s: Scratch, mid: Vector, rad: Vector, side: Sides) -> int:
-    """Bounds of all neurons on the box; the number of unstable ones, or -1 when numbers are too large.
+def spread(model: Model, s: Scratch, mid: Vector, rad: Vector, side: Sides, timer: Timer) -> int:
+    """Bounds of all neurons on the box; the number of unstable ones, TOO_LARGE, or LATE when the time is up.
 
     side is +1 or -1 where a neuron is known to be on or off (from a larger box), and is filled in.
     """
     n, L = len(mid), len(model.noff) - 1
-    symbols, unstable = n, 0
+    symbols, unstable, work = n, 0, 0
     for k in range(L):
         base, width = model.noff[k], model.noff[k + 1] - model.noff[k]
         live = 0
@@ -36,12 +41,17 @@ def spread(model: Model, s: Scratch, mid: Vector, rad: Vector, side: Sides) -> i
                 low, high = -np.inf, np.inf
             else:
                 value, size, slip, low, high = _centre(model, s, k, i, live)
+                work += s.number[k - 1] * symbols
+                if work > LOOK:
+                    work = 0
+                    if late(timer):
+                        return LATE
                 combine(s.W[k, live], s.number[k - 1], s.post, symbols, row)
                 reach = 0.0
                 for j in range(symbols):
                     reach += abs(row[j])
             if not size < HUGE:
-                return -1
+                return TOO_LARGE
             slip = UP * slip + 4.0 * model.step * size + TINY
             lo = max(value - reach - slip, low - 2.0 * model.step * size)
             hi = min(value + reach + slip, high + 2.0 * model.step * size)
