@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from layercert.batch.many import Measurements, measure_all
+    from layercert.bench.table import Radius, RadiusBench, radiusbench
     from layercert.certificate.checker import check
     from layercert.certificate.claim import Certificate, load_certificate
     from layercert.errors import LayerCertError
@@ -38,6 +39,8 @@ __all__ = [
     "Measurements",
     "Network",
     "Problem",
+    "Radius",
+    "RadiusBench",
     "Result",
     "SpecResult",
     "Status",
@@ -52,6 +55,7 @@ __all__ = [
     "measure",
     "measure_all",
     "measure_spec",
+    "radiusbench",
     "robustness",
     "verify",
     "verify_spec",
@@ -80,6 +84,9 @@ _HOME = {
     "load_spec": "layercert.spec.read",
     "measure_spec": "layercert.spec.growth",
     "verify_spec": "layercert.spec.verify",
+    "Radius": "layercert.bench.table",
+    "RadiusBench": "layercert.bench.table",
+    "radiusbench": "layercert.bench.table",
     "measure": "layercert.run",
     "measure_all": "layercert.batch.many",
     "Measurements": "layercert.batch.many",

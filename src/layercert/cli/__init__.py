@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from layercert import __version__
+from layercert.cli.audit import add_audit
 from layercert.cli.options import (
     METHODS,
     add_batch,
@@ -21,6 +22,7 @@ from layercert.cli.options import (
     add_threshold,
     examples,
 )
+from layercert.cli.radiusbench import add_radiusbench
 from layercert.cli.reproduce import add_reproduce
 from layercert.errors import LayerCertError, OptionError
 
@@ -99,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     add_report(commands).set_defaults(run=_run_report)
     add_explore(commands).set_defaults(run=_run_explore)
     add_reproduce(commands).set_defaults(run=_run_reproduce)
+    add_radiusbench(commands).set_defaults(run=_run_radiusbench)
+    add_audit(commands).set_defaults(run=_run_audit)
 
     check = commands.add_parser("check", help="re-prove a certificate, with neither search nor solver")
     check.add_argument("certificate", metavar="PROOF", help="the certificate file, or the folder of a run: all of its")
@@ -232,6 +236,18 @@ def _run_explore(args: argparse.Namespace) -> int:
 
 def _run_reproduce(args: argparse.Namespace) -> int:
     from layercert.cli.reproduce import run
+
+    return run(args)
+
+
+def _run_radiusbench(args: argparse.Namespace) -> int:
+    from layercert.cli.radiusbench import run
+
+    return run(args)
+
+
+def _run_audit(args: argparse.Namespace) -> int:
+    from layercert.cli.audit import run
 
     return run(args)
 

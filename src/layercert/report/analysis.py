@@ -33,7 +33,11 @@ def curve(bounds: Iterable[Bounds]) -> Curve:
 
     An input proved robust at radius R has nothing within R, R included: it falls out just behind R.
     """
-    pairs = [(_last_safe(b), max(b.lower, b.upper)) for b in bounds]
+    return curve_between([(_last_safe(b), max(b.lower, b.upper)) for b in bounds])
+
+
+def curve_between(pairs: Sequence[tuple[float, float]]) -> Curve:
+    """The same from (lower, upper) bounds of distances."""
     lower, upper = np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs])
     radii = np.unique(np.concatenate([[0.0], lower[np.isfinite(lower)], upper[np.isfinite(upper)]]))
     lower, upper = np.sort(lower), np.sort(upper)

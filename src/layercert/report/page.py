@@ -7,18 +7,16 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from layercert import __version__
-from layercert.report import figures
+from layercert.report import figures, html
 from layercert.report.analysis import Confusion, Curve, comparisons, confusions, curve, profiles
 from layercert.report.figures import class_name
 from layercert.report.records import Record, Results
 from layercert.report.svg import LEFT, RIGHT, WIDTH
 from layercert.report.tables import (
-    Table,
     accuracy_table,
     comparison_table,
     machine_lines,
@@ -56,16 +54,8 @@ def page(
         ]
     )
     data = json.dumps(_data(results, names, pictures), allow_nan=False).replace("<", "\\u003c")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title><style>{_asset('page.css')}</style></head><body>{body}"
-        f'<script type="application/json" id="data">{data}</script><script>{_asset("page.js")}</script></body></html>\n'
-    )
-
-
-def _asset(name: str) -> str:
-    return resources.files("layercert.report").joinpath("assets", name).read_text(encoding="utf-8")
+    script = f'<script type="application/json" id="data">{data}</script><script>{html.asset("page.js")}</script>'
+    return html.document(title, body + script)
 
 
 def _intro(results: Results) -> str:
@@ -102,37 +92,21 @@ def _tiles(results: Results) -> str:
         tiles.append(("not run yet", str(planned - len(records))))
     seconds = sum(r.seconds for r in records)
     tiles.append(("computing time", f"{seconds:.1f} s" if seconds < 300 else f"{seconds / 60:.0f} min"))
-    return (
-        '<div class="tiles">'
-        + "".join(f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in tiles)
-        + "</div>"
-    )
+    return html.tiles(tiles)
 
 
 def _summary(results: Results) -> str:
-    parts = f'<h2>Summary</h2><div class="card scroll">{_table(summary_table(results), 2)}</div>'
+    parts = f'<h2>Summary</h2><div class="card scroll">{html.table(summary_table(results), 2)}</div>'
     if results.eps:
         hint = (
             "clean: classified right. Certified: nothing of another class within eps, proved. Attacked: another class "
             "found within eps; misclassified inputs count."
         )
-        table = _table(accuracy_table(results), 2)
+        table = html.table(accuracy_table(results), 2)
         parts += (
             f'<h2 id="accuracy">Certified accuracy</h2><div class="card scroll">{table}</div><p class="soft">{hint}</p>'
         )
     return parts
-
-
-def _table(table: Table, left: int) -> str:
-    """A plain table; the first columns are words."""
-    header, rows = table
-    kinds = ["left" if i < left or name == "method" else "" for i, name in enumerate(header)]
-    head = "".join(f'<th class="{kind}">{escape(h)}</th>' for h, kind in zip(header, kinds, strict=True))
-    lines = "".join(
-        "<tr>" + "".join(f'<td class="{kind}">{escape(v)}</td>' for v, kind in zip(row, kinds, strict=True)) + "</tr>"
-        for row in rows
-    )
-    return f"<table><tr>{head}</tr>{lines}</table>"
 
 
 def _norm_section(results: Results, norm: str, names: Sequence[str]) -> str:
@@ -151,16 +125,11 @@ def _norm_section(results: Results, norm: str, names: Sequence[str]) -> str:
             hint = "a dot an input, bars for median and quartiles; below: nearest other class, count, median radius"
             pairs = confusions(members)
             inside = figure + _confusion(pairs, names)
-            cards.append(_card(f"Classes{which}", hint, inside, "classes" if _is_many(pairs) else ""))
+            cards.append(html.card(f"Classes{which}", hint, inside, "classes" if _is_many(pairs) else ""))
     records = results.select(norm=norm)
     methods = [m for m in results.methods if any(r.method == m for r in records)]
-    cards.append(_card("Time against radius", "seconds, log scale", figures.time_figure(records, norm, methods)))
+    cards.append(html.card("Time against radius", "seconds, log scale", figures.time_figure(records, norm, methods)))
     return f'<h2 id="norm-{escape(norm)}">{escape(norm)}</h2><div class="cards">{"".join(cards)}</div>'
-
-
-def _card(title: str, hint: str, inside: str, kind: str = "") -> str:
-    caption = f"<figcaption>{escape(title)}<small>{escape(hint)}</small></figcaption>"
-    return f'<figure class="card {kind}">{caption}{inside}</figure>'
 
 
 def _curve_data(curves: dict[str, Curve]) -> str:
@@ -217,14 +186,14 @@ def _frequent(found: Sequence[Confusion], names: Sequence[str], count: int = 20)
     ordered = sorted(found, key=lambda c: (-c.count, c.median))[:count]
     rows = [[class_name(c.label, names), class_name(c.target, names), str(c.count), f"{c.median:.4g}"] for c in ordered]
     header = ["class", "nearest", "count", "median radius"]
-    return f'<div class="scroll">{_table((header, rows), 2)}</div>'
+    return f'<div class="scroll">{html.table((header, rows), 2)}</div>'
 
 
 def _methods(results: Results) -> str:
     if len(results.methods) < 2:
         return ""
     cards = "".join(
-        _card(f"Performance profile · {norm}", "share solved within a factor of the fastest method's time",
+        html.card(f"Performance profile · {norm}", "share solved within a factor of the fastest method's time",
               figures.profile_figure(found))
         for norm in results.norms
         if len(found := profiles(results.select(norm=norm))) > 1
@@ -259,8 +228,8 @@ def _comparisons(results: Results) -> str:
             f"{c.first} is more robust on {c.first_wins} of {len(c.pairs)} shared inputs, {c.second} on {c.second_wins}"
             + ("" if ratio is None else f"; median ratio {ratio:.3g} over {len(c.ratios)} inputs exact for both")
         )
-        cards.append(_card(f"{c.first} against {c.second} · {c.norm}", words, figures.comparison_figure(c)))
-    table = f'<div class="card scroll">{_table(comparison_table(results), 3)}</div>' if len(found) > 1 else ""
+        cards.append(html.card(f"{c.first} against {c.second} · {c.norm}", words, figures.comparison_figure(c)))
+    table = f'<div class="card scroll">{html.table(comparison_table(results), 3)}</div>' if len(found) > 1 else ""
     return f'<h2 id="comparison">Comparison</h2>{table}<div class="cards">{"".join(cards)}</div>'
 
 

@@ -1,0 +1,125 @@
+"""A bench of one's own: built by the command, killed on the way, gone on with, checked and plotted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import layercert as lc
+from layercert.bench.checks import check_bench
+from layercert.bench.collections import Collection, add_collection, collections_of
+from layercert.bench.table import CSV
+from layercert.cli import main
+from layercert.errors import OptionError
+from layercert.io.datasets import load_dataset
+
+
+def make_files(folder: Path) -> tuple[Path, Path]:
+    """A random network of three inputs and four points; small enough that a question takes milliseconds."""
+    rng = np.random.default_rng(5)
+    network = lc.Network.from_arrays(
+        [rng.normal(size=(8, 3)), rng.normal(size=(8, 8)), rng.normal(size=(3, 8))],
+        [rng.normal(size=8), rng.normal(size=8), rng.normal(size=3)],
+    )
+    network.save(folder / "small.npz")
+    X = rng.uniform(size=(4, 3))
+    np.savez(folder / "points.npz", X=X, y=network(X).argmax(axis=1))
+    return folder / "small.npz", folder / "points.npz"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bench whose build was killed with SIGKILL after some answers and then given the same command again."""
+    folder = tmp_path_factory.mktemp("bench")
+    model, data = make_files(folder)
+    out = folder / "bench"
+    command = [
+        sys.executable, "-m", "layercert.cli", "radiusbench", "extend", str(model), "--data", str(data),
+        "--name", "tiny", "--domain", "0", "1", "--out", str(out), "--inputs", "4", "--quiet",
+    ]  # fmt: skip
+    run = out / "runs" / "tiny" / "box-0000" / "run.sqlite"
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while first.poll() is None and answers(run) < 3:
+        time.sleep(0.02)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    before = answers(run)
+    assert before >= 3
+    assert main(command[3:]) == 0
+    assert (out / CSV).exists()
+    return out
+
+
+def answers(path: Path) -> int:
+    """How many answers a run holds; 0 while it is not there."""
+    if not path.exists():
+        return 0
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+        try:
+            return int(db.execute("SELECT count(*) FROM results").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0
+
+
+def test_a_build_goes_on_after_kill_9_and_is_whole(built: Path) -> None:
+    bench = lc.radiusbench(built)
+    assert len(bench) == 4 * 3 * 2, "inputs x norms x domains, each once"
+    assert len({row.name for row in bench}) == len(bench)
+    network, points = bench.network("small"), bench.inputs("tiny")
+    for row in bench.rows[::5]:
+        fresh = lc.measure(network, points.X[row.input], row.norm, domain=row.domain)
+        assert row.status == fresh.status and row.upper == pytest.approx(fresh.upper, rel=1e-5)
+
+
+def test_all_certificates_are_proved_again(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["radiusbench", "check", str(built), "--jobs", "1"]) == 0
+    assert "24 of 24 certificates proved" in capsys.readouterr().out
+
+
+def test_a_row_that_no_certificate_proves_is_found(built: Path) -> None:
+    table = (built / CSV).read_bytes()
+    path = built / "runs" / "tiny" / "box-0000" / "certificates" / "000000.cert"
+    proof = path.read_bytes()
+    path.write_bytes(proof[: len(proof) // 2])
+    wrong = [verdict for verdict in check_bench(built, jobs=1) if not verdict.ok]
+    path.write_bytes(proof)
+    assert [verdict.name for verdict in wrong] == ["small-linf-box-0"] * 2
+    assert "the table says exact and no certificate proves it" in wrong[1].text
+    assert all(verdict.ok for verdict in check_bench(built, jobs=1))
+    assert (built / CSV).read_bytes() == table, "a check changes nothing"
+
+
+def test_the_page_has_curves_and_the_table(built: Path, tmp_path: Path) -> None:
+    assert main(["radiusbench", "plot", str(built), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg") == 6 and "small" in page and "certificates checked" in page
+
+
+def test_ship_takes_the_table_and_a_sample(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["radiusbench", "ship", str(built), str(tmp_path / "gift")]) == 0
+    assert capsys.readouterr().out.startswith("6 certificates")
+    assert (tmp_path / "gift" / CSV).read_bytes() == (built / CSV).read_bytes()
+
+
+def test_the_shipped_sample_is_proved(capsys: pytest.CaptureFixture[str]) -> None:
+    sample = [v for v in check_bench(None) if v.name.startswith(("wine", "iris", "digits_plain_2x20"))]
+    assert len(sample) >= 20 and all(verdict.ok for verdict in sample)
+
+
+def test_names_that_are_taken_are_refused(tmp_path: Path) -> None:
+    model, data = make_files(tmp_path)
+    from layercert.batch import Model
+
+    mine = Collection("digits", (Model("small", lc.load(model)),), load_dataset(data))
+    with pytest.raises(OptionError, match="digits is a collection of RadiusBench itself; give yours another --name"):
+        add_collection(tmp_path, mine)
+    with pytest.raises(OptionError, match="unknown collection of RadiusBench 'foo'"):
+        collections_of(tmp_path, ("foo",))
