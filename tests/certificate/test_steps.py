@@ -18,11 +18,12 @@ import layercert as lc
 from helpers.standalone import alone
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate, load_certificate
+from layercert.certificate.lanes import Uses
 from layercert.certificate.reach import fall
 from layercert.certificate.region import Region
 from layercert.certificate.setting import Setting
 from layercert.certificate.step_balls import StepBalls
-from layercert.certificate.step_floats import StepFloats
+from layercert.certificate.step_floats import Halfspaces, Objectives, StepFloats, regions_of
 from layercert.certificate.steps import LARGEST, NAMES, Objective, Passes, StepTree
 from layercert.network import Network
 
@@ -45,6 +46,37 @@ def points(rng: np.random.Generator, setting: Setting, n: int) -> np.ndarray:
     return np.clip(w, -down, up)
 
 
+class OneNode:
+    """The float arithmetic at one node at a time, called as the balls are."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.floats = StepFloats(setting)
+        self.starts = self.floats.starts
+
+    @property
+    def start(self) -> Region:
+        lo, hi, phase = (np.split(a[0].astype(float), self.starts[1:-1]) for a in self.floats.start[:3])
+        return Region(lo, hi, phase)
+
+    def _regions(self, region: Region) -> Any:
+        lo, hi, phase = (np.concatenate(a)[None] for a in (region.lo, region.hi, region.phase))
+        return regions_of(lo, hi, phase.astype(np.int8))
+
+    def objective(self, C: np.ndarray, d: np.ndarray, region: Region, own: Objective) -> Halfspaces:
+        many = Objectives(own.alpha[None], own.beta[None], own.mu[None])
+        return self.floats.halfspaces(C, d, self._regions(region), many)
+
+    def narrow(self, region: Region, half: Halfspaces, k: int, rows: Passes) -> bool:
+        at, base = np.zeros(len(rows.sides), np.intp), int(self.starts[k])
+        splits = np.zeros((0, 0)) if rows.betas is None else np.ascontiguousarray(rows.betas.T)
+        uses = Uses(at, at, base + rows.neurons, rows.sides, rows.pulls, np.ascontiguousarray(rows.slopes.T), splits)
+        regions = self._regions(region)
+        gone = self.floats.narrow(regions, half, k, uses, rows.lams)
+        part = slice(base, int(self.starts[k + 1]))
+        region.lo[k], region.hi[k], region._lines[k] = regions.lo[0, part], regions.hi[0, part], None
+        return not gone.any()
+
+
 @pytest.mark.parametrize("boxed", [False, True])
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0, math.inf])
 def test_whatever_the_parameters_no_unsafe_point_is_cut_off(p: float, boxed: bool) -> None:
@@ -63,7 +95,7 @@ def test_whatever_the_parameters_no_unsafe_point_is_cut_off(p: float, boxed: boo
             continue
         chosen = x + w[int(rng.integers(len(w)))]
         z_of = [np.array([net.preactivations(x + v)[k] for v in w[:300]]) for k in range(net.L)]
-        arithmetic = StepFloats(setting)
+        arithmetic = OneNode(setting)
         region = arithmetic.start.copy()
         keep = np.ones(len(z_of[0]), bool)
         for _ in range(3):  # split three neurons on the side of one unsafe point
@@ -78,7 +110,7 @@ def test_whatever_the_parameters_no_unsafe_point_is_cut_off(p: float, boxed: boo
         for _ in range(3):
             own = Objective(rng.random(18), rng.random(18) * (rng.random(18) < 0.5), rng.random(2))
             half = arithmetic.objective(C, d, region, own)
-            assert (w[:300][keep] @ half.g + half.s <= 1e-12).all()
+            assert (w[:300][keep] @ half.g[0] + half.s[0] <= 1e-12).all()
             for k in range(net.L):
                 m = 2 * net.widths[k]
                 below = sum(net.widths[:k])
@@ -101,12 +133,13 @@ def test_floats_never_prove_more_than_balls(p: float) -> None:
     net = network_of(rng, [3, 5, 4, 2])
     x = rng.uniform(-1, 1, 3)
     setting = Setting(net, x, p, 0.4, (x - 0.3, x + 0.7))
-    floats, balls = StepFloats(setting), StepBalls(setting)
+    floats, balls = OneNode(setting), StepBalls(setting)
     for a, b in zip(floats.start.lo + floats.start.hi, balls.start.lo + balls.start.hi, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
     C, d = np.array([[1.0, -1.0]]), np.array([0.1])
     own = Objective(rng.random(9), np.zeros(9), np.ones(1))
     at: list[Region] = []
+    arithmetic: Any
     for arithmetic in (floats, balls):
         region = arithmetic.start.copy()
         half = arithmetic.objective(C, d, region, own)
@@ -170,7 +203,7 @@ def test_the_start_is_the_same_in_every_arithmetic_when_rounding_could_choose_th
     net = Network.from_arrays(net.weights, [b * 1e-16 for b in net.biases])
     for x in rng.normal(size=(20, 2)) * 1e-16:
         setting = Setting(net, x, 2.0, 1.0, None)
-        floats, balls = StepFloats(setting).start, StepBalls(setting).start
+        floats, balls = OneNode(setting).start, StepBalls(setting).start
         other = alone.Proof(net.weights, net.biases, x, alone.Ball(x, 2.0, 1.0, None, None, False), False)
         for k in range(2):
             for start in (balls, Region(other.lo[1:], other.hi[1:], other.phase[1:])):
@@ -196,12 +229,14 @@ def test_the_fall_on_ball_and_box_is_a_bound_and_nearly_exact(p: float) -> None:
 def test_sparse_layers_are_worked_on_sparse_with_the_same_bounds() -> None:
     rng = np.random.default_rng(2)
     net = network_of(rng, [200, 180, 150, 3], sparse=True)
-    setting = Setting(net, rng.uniform(size=200), math.inf, 0.05, None)
-    sparse, dense = StepFloats(setting), StepFloats(setting)
-    assert not any(isinstance(W, np.ndarray) for W in sparse.maps[:2])
-    dense.maps = list(net.weights)
-    for a, b in zip(sparse.start.lo + sparse.start.hi, dense.start.lo + dense.start.hi, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    x = rng.uniform(size=200)
+    sparse = StepFloats(Setting(net, x, math.inf, 0.05, None))
+    # a little of everything: the same function, but for what float64 does not see
+    filled = Network.from_arrays([np.where(W == 0.0, 1e-30, W) for W in net.weights], list(net.biases))
+    dense = StepFloats(Setting(filled, x, math.inf, 0.05, None))
+    assert not sparse.net.whole.any() and dense.net.whole.all()
+    np.testing.assert_allclose(sparse.start.lo, dense.start.lo, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(sparse.start.hi, dense.start.hi, rtol=1e-12, atol=1e-12)
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,10 @@ Box trees are the business of box_tree.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +28,8 @@ from layercert.certificate.rejected import Rejected
 from layercert.certificate.sentence import sentence_of
 from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import StepFloats
-from layercert.certificate.step_tree import StepArithmetic, prove_step_tree
+from layercert.certificate.step_tree import prove_step_tree
+from layercert.certificate.step_walk import walk_step_tree
 from layercert.certificate.steps import StepTree
 from layercert.certificate.whole import WholeCertificate, prove_whole
 from layercert.certificate.witness import prove_witness, unsafe
@@ -180,12 +182,14 @@ def _arithmetic(setting: Setting, exact: bool) -> Arithmetic:
     return BallArithmetic(setting)
 
 
-def _step_arithmetic(setting: Setting, exact: bool) -> StepArithmetic:
+def _prove_steps(setting: Setting, exact: bool) -> Callable[[Matrix, Vector, StepTree], int]:
+    """What proves trees of format 2: the number of their leaves."""
+    widths = setting.network.widths
     if not exact:
-        return StepFloats(setting)
+        return partial(walk_step_tree, StepFloats(setting), widths)
     from layercert.certificate.step_balls import StepBalls
 
-    return StepBalls(setting)
+    return partial(prove_step_tree, StepBalls(setting), widths)
 
 
 def _claim(network: Network, certificate: Certificate) -> Problem:
@@ -273,14 +277,14 @@ def _prove(arithmetic: Arithmetic, setting: Setting, clauses: Sequence[Clause], 
         )
     if any(isinstance(tree, Tree) for tree in trees):
         arithmetic.tighten(start, None, 0.0)
-    explicit = _step_arithmetic(setting, arithmetic.exact)
+    prove_steps = _prove_steps(setting, arithmetic.exact)
     leaves = 0
     for (C, d), tree in zip(unsafe_sets, trees, strict=True):
         if isinstance(tree, BoxTree):
             leaves += prove_box_tree(setting, C, d, tree, arithmetic.exact)
             continue
         if isinstance(tree, StepTree):
-            leaves += prove_step_tree(explicit, network.widths, C, d, tree)
+            leaves += prove_steps(C, d, tree)
             continue
         _check_shape(network, tree, len(d))
         leaves += _prove_tree(arithmetic, network, start, C, d, tree)

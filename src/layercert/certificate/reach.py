@@ -22,8 +22,8 @@ from layercert.arrays import TINY, Matrix, Vector, gamma
 from layercert.certificate.setting import Setting, dual_norm
 from layercert.compiled.jit import njit_sums
 
-#: Most steps towards m; each bound on the way is valid.
-STEPS = 30
+#: Most steps towards m, and when to stop for p = 2; each bound on the way is valid.
+STEPS, NEAR = 30, 1e-6
 #: Full is what exceeds its share by more than this: the largest of all equals m but for rounding, and is not full.
 ROUNDED = 1.0 + 1e-12
 
@@ -34,13 +34,11 @@ def fall(setting: Setting, T: Matrix) -> Vector:
     up = 1.0 + gamma(4 * n + 128)
     down, rise = setting.room
     if math.isinf(setting.p):
-        return np.asarray((np.maximum(T, 0.0) @ down - np.minimum(T, 0.0) @ rise) * up + TINY)
+        return np.asarray(fall_linf(T, down, rise) * up + TINY)
     if setting.domain is None:
         return np.asarray(setting.r * dual_norm(T, setting.q) * up + TINY)
     if setting.p == 2.0:
-        T = np.ascontiguousarray(T)
-        m = thresholds(T, setting.r, setting.p, setting.q, down, rise)
-        return np.asarray(fall_l2(T, m, setting.r, down, rise) * up + TINY)
+        return np.asarray(fall_l2(T, setting.r, down, rise) * up + TINY)
     size, room, part = np.abs(T), np.where(T > 0, down, rise), kept(setting, T)
     return np.asarray((setting.r * dual_norm(part, setting.q) + ((size - part) * room).sum(axis=1)) * up + TINY)
 
@@ -76,23 +74,72 @@ def lowest_point(setting: Setting, T: Matrix) -> Matrix:
 
 
 @njit_sums
-def fall_l2(T: Any, m: Any, r: float, down: Any, up: Any) -> Any:
-    """r ||t1||_2 + t2.room for each row, not yet rounded up."""
+def tilted(G: Any, lam: Any, g: Any, half: Any) -> Any:
+    """G + lam g, row by row, in place of G; row i has the function g[half[i]]."""
+    for i in range(len(G)):
+        if lam[i] != 0.0:
+            own = g[half[i]]
+            for j in range(len(own)):
+                G[i, j] += lam[i] * own[j]
+    return G
+
+
+@njit_sums
+def fall_linf(T: Any, down: Any, up: Any) -> Any:
+    """Coordinate by coordinate, which is exact; not yet rounded up."""
     out = np.empty(len(T))
     for i in range(len(T)):
-        top = 0.0
+        total = 0.0
         for j in range(T.shape[1]):
-            top = max(top, abs(T[i, j]))
-        total, over = 0.0, 0.0
-        if top > 0.0:
-            for j in range(T.shape[1]):
-                t = T[i, j]
-                room = down[j] if t > 0.0 else up[j]
-                part = min(abs(t), m[i] * (room / r))
-                over += (abs(t) - part) * room
-                total += (part / top) * (part / top)
-        out[i] = r * (top * np.sqrt(total)) + over
+            total += max(T[i, j], 0.0) * down[j] + max(-T[i, j], 0.0) * up[j]
+        out[i] = total if np.isfinite(np.sum(T[i])) else np.nan
     return out
+
+
+@njit_sums
+def fall_l2(T: Any, r: float, down: Any, up: Any) -> Any:
+    """r ||t1||_2 + t2.room for each row, not yet rounded up."""
+    out = np.empty(len(T))
+    falls, rises = np.minimum(down / r, 1.0), np.minimum(up / r, 1.0)
+    for i in range(len(T)):
+        whole = 0.0
+        for j in range(T.shape[1]):
+            whole += abs(T[i, j])
+        if whole > 1e-100 and whole < 1e100:
+            out[i] = r * split_l2(T[i], falls, rises)
+        else:  # nothing, no number at all, or none whose squares are
+            out[i] = r * whole
+    return out
+
+
+@njit_sums
+def split_l2(t: Any, falls: Any, rises: Any) -> float:
+    """||t1||_2 + t2.room in units of r, for nearly the best m: the bound is least there, so that the error of m is
+    squared. A number and its opposite, one of which is cut off at 0, stand for |t|: such loops are vectorised."""
+    n, power = len(t), 0.0
+    for j in range(n):
+        power += t[j] * t[j]
+    m = np.sqrt(power)  # too large: whatever has no room counts
+    for _ in range(STEPS):
+        power, filled, limit = 0.0, 0.0, m * ROUNDED
+        for j in range(n):
+            a, b = max(t[j], 0.0), max(-t[j], 0.0)
+            full = 1.0 if a > limit * falls[j] else 0.0
+            full_up = 1.0 if b > limit * rises[j] else 0.0
+            filled += full * falls[j] * falls[j] + full_up * rises[j] * rises[j]
+            power += (1.0 - full) * a * a + (1.0 - full_up) * b * b
+        if filled >= 1.0:  # by rounding: the full ones fill the ball, and m is what they need
+            break
+        last, m = m, np.sqrt(power / (1.0 - filled))
+        if not m < last * (1.0 - NEAR):
+            break
+    total, over = 0.0, 0.0
+    for j in range(n):
+        a, b = max(t[j], 0.0), max(-t[j], 0.0)
+        part, part_up = min(a, m * falls[j]), min(b, m * rises[j])
+        total += part * part + part_up * part_up
+        over += (a - part) * falls[j] + (b - part_up) * rises[j]
+    return float(np.sqrt(total) + over + TINY)  # squares of what is smaller vanish
 
 
 @njit_sums

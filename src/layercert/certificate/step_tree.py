@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
 from layercert.arrays import Matrix, Vector
 from layercert.certificate.region import Region
 from layercert.certificate.rejected import Rejected
@@ -39,32 +41,51 @@ class StepArithmetic(Protocol):
 def prove_step_tree(arithmetic: StepArithmetic, widths: tuple[int, ...], C: Matrix, d: Vector, tree: StepTree) -> int:
     """The number of leaves, all proved; Rejected otherwise."""
     check_arrays(tree, widths, len(d))
+    check_shape(tree, widths)
     # None: a part that is known to be empty, whose nodes need no proof
     stack: list[Region | None] = [arithmetic.start.copy()]
-    leaves = 0
     for node in range(len(tree.layer)):
-        if not stack:
-            raise Rejected(f"the tree is complete before node {node}: superfluous nodes")
         region = stack.pop()
         if region is not None and is_empty(arithmetic, widths, C, d, tree, node, region):
             region = None
         layer, neuron = int(tree.layer[node]), int(tree.neuron[node])
         if layer == 0:
             if region is not None:
-                raise Rejected(f"leaf {node} is not proved: unsafe points are not excluded there")
-            leaves += 1
+                raise not_proved(node)
             continue
-        if not 1 <= layer <= len(widths) or not 0 <= neuron < widths[layer - 1]:
-            raise Rejected(f"node {node} splits neuron {neuron} of layer {layer}, which does not exist")
         if region is None:
             stack += [None, None]
             continue
         if region.phase[layer - 1][neuron] != 0:
-            raise Rejected(f"node {node} splits neuron {neuron} of layer {layer} a second time")
+            raise split_again(node, neuron, layer)
         stack += [region.child(layer - 1, neuron, -1.0), region.child(layer - 1, neuron, 1.0)]
-    if stack:
-        raise Rejected(f"the tree ends with {len(stack)} subtrees missing")
-    return leaves
+    return tree.leaves
+
+
+def check_shape(tree: StepTree, widths: tuple[int, ...]) -> None:
+    """The nodes in preorder must be one whole tree, and split neurons that exist; Rejected otherwise."""
+    layer, neuron = tree.layer.astype(np.int64), tree.neuron.astype(np.int64)
+    waiting = 1 + np.cumsum(np.where(layer == 0, -1, 1))  # subtrees that must still come, after each node
+    done = np.flatnonzero(waiting == 0)
+    if len(done) and done[0] < len(layer) - 1:
+        raise Rejected(f"the tree is complete before node {done[0] + 1}: superfluous nodes")
+    if not len(done):
+        raise Rejected(f"the tree ends with {waiting[-1]} subtrees missing")
+    width = np.array([0, *widths])
+    known = (layer >= 0) & (layer <= len(widths))
+    fits = known & (neuron >= 0) & (neuron < width[np.where(known, layer, 0)])
+    wrong = np.flatnonzero((layer != 0) & ~fits)
+    if len(wrong):
+        at = wrong[0]
+        raise Rejected(f"node {at} splits neuron {neuron[at]} of layer {layer[at]}, which does not exist")
+
+
+def not_proved(node: int) -> Rejected:
+    return Rejected(f"leaf {node} is not proved: unsafe points are not excluded there")
+
+
+def split_again(node: int, neuron: int, layer: int) -> Rejected:
+    return Rejected(f"node {node} splits neuron {neuron} of layer {layer} a second time")
 
 
 def is_empty(

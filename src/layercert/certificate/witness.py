@@ -54,16 +54,15 @@ def unsafe(problem: Problem, v: Vector, exact: bool) -> bool:
 
 def distance_up(x: Vector, v: Vector, p: float, weights: Vector | None = None) -> float:
     """The least float64 that is proved to be no less than ||weights * (v - x)||_p (inf beyond all of them)."""
-    counts = [1.0] * len(x) if weights is None else weights.tolist()
-    moved = [
-        abs(Fraction(b) - Fraction(a)) * Fraction(w)
-        for a, b, w in zip(x.tolist(), v.tolist(), counts, strict=True)
-        if a != b
-    ]
-    if not moved:
+    at = np.flatnonzero(x != v)
+    if not len(at):
         return 0.0
-    at_most = _comparison(moved, p)
-    length = _guess(moved, p)
+    moved, unit = _differences(x[at], v[at])
+    if weights is not None:
+        counts, scale = _whole(weights[at])
+        moved, unit = [m * w for m, w in zip(moved, counts, strict=True)], unit * scale
+    at_most = _comparison(moved, unit, p)
+    length = _guess(moved, unit, p)
     while not at_most(length):
         length = math.nextafter(length, math.inf)
     while at_most(below := math.nextafter(length, 0.0)):
@@ -71,31 +70,46 @@ def distance_up(x: Vector, v: Vector, p: float, weights: Vector | None = None) -
     return length
 
 
-def _guess(moved: list[Fraction], p: float) -> float:
+def _differences(x: Vector, v: Vector) -> tuple[list[int], Fraction]:
+    """|v - x| exactly: whole numbers, and what one of them is worth."""
+    whole, unit = _whole(np.concatenate([x, v]))
+    return [abs(b - a) for a, b in zip(whole[: len(x)], whole[len(x) :], strict=True)], unit
+
+
+def _whole(values: Vector) -> tuple[list[int], Fraction]:
+    """Finite numbers as whole ones, and the power of two that one of these is worth: a float64 is m 2^e, |m| < 2^53."""
+    parts, exponents = np.frexp(values)
+    whole = (parts * 2.0**53).astype(np.int64)
+    least = int(exponents[whole != 0].min(initial=2000)) - 53
+    shifts = np.where(whole != 0, exponents - 53 - least, 0)
+    unit = Fraction(2) ** least
+    return [m << e for m, e in zip(whole.tolist(), shifts.tolist(), strict=True)], unit
+
+
+def _guess(moved: list[int], unit: Fraction, p: float) -> float:
     """The l_p length up to a few roundings."""
     top = max(moved)
-    shares = [float(m / top) for m in moved]
-    root = 1.0 if math.isinf(p) else math.fsum(share**p for share in shares) ** (1.0 / p)
+    root = 1.0 if math.isinf(p) else math.fsum((m / top) ** p for m in moved) ** (1.0 / p)
     try:
-        return float(top) * root
+        return float(top * unit) * root
     except OverflowError:
         return math.inf
 
 
-def _comparison(moved: list[Fraction], p: float) -> Callable[[float], bool]:
-    """Is the l_p length of a vector of positive numbers proved to be at most a given one?"""
-    top = max(moved)
+def _comparison(moved: list[int], unit: Fraction, p: float) -> Callable[[float], bool]:
+    """Is the l_p length of a vector of positive numbers, in this unit, proved to be at most a given one?"""
+    top = max(moved) * unit
     if math.isinf(p) or len(moved) == 1:
         return lambda length: length >= top
     if p == 1.0:
-        total = sum(moved)
+        total = sum(moved) * unit
         return lambda length: length >= total
     if p.is_integer() and p <= MOST_POWER:
         power = int(p)
-        powers = sum(m**power for m in moved)
+        powers = sum(m**power for m in moved) * unit**power
         return lambda length: math.isinf(length) or Fraction(length) ** power >= powers
     return lambda length: (
-        math.isinf(length) or (length >= top and _powers([m / Fraction(length) for m in moved], p) <= 1)
+        math.isinf(length) or (length >= top and _powers([m * unit / Fraction(length) for m in moved], p) <= 1)
     )
 
 

@@ -1,14 +1,14 @@
-"""Better parameters for a node on the checker's own bounds: by the search's ascent, or exactly on a linear piece."""
+"""Better parameters on the checker's own bounds, by the search's own steps: for a halfspace, for rows, for multipliers
+of the cap; exactly on a linear piece."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from layercert.arrays import Matrix
-from layercert.certificate.region import Region
+from layercert.arrays import Mask, Matrix, Vector
 from layercert.certificate.setting import Setting
 from layercert.problem import Clause
 from layercert.search.adaptive.leaf import Leaves
@@ -18,42 +18,74 @@ from layercert.search.task import Task
 from layercert.system import clock
 
 #: Steps of each ascent.
-STEPS = 20
+STEPS = 8
 #: An ascent stops at this much beyond the radius.
 ENOUGH = 1.0 + 1e-5
 
 
-class Suggestion(NamedTuple):
-    """Parameters of a node's halfspace, and the neuron to split if they do not do (-1: none)."""
+class Pass(NamedTuple):
+    """A pass of rows at a node, and what it left."""
 
-    own: Halfspace
-    split: int
+    uses: Any
+    G: Matrix
+    trace: Matrix  # coefficients of all neurons below, a column per row
+    lams: Vector
+    cap: Any
+    upper: tuple[Vector, float]  # what the layers above make of the objective
 
 
 class Ascent:
     """Suggestions only: nothing of this is trusted."""
 
-    def __init__(self, task: Task, setting: Setting) -> None:
-        self.task, self.setting = task, setting
+    def __init__(self, task: Task, setting: Setting, model: Model | None) -> None:
+        """model: that of the search; without one it is made here."""
+        self.task, self.setting, self._model = task, setting, model
         self.leaves = Leaves(task)
 
     @cached_property
-    def model(self) -> tuple[Model, Matrix]:
-        return build(self.task.problem, self.setting.r)
+    def model(self) -> Model:
+        return self._model or build(self.task.problem, self.setting.r)[0]
 
-    def improved(self, clause: Clause, region: Region, before: Suggestion) -> Suggestion:
-        """Better parameters than those before, which may be of the parent."""
-        own = before.own
-        if not any(region.lines(k).open.any() for k in range(len(region.lo))):
-            return Suggestion(self._piece(clause, region, own), -1)
+    def cap(self, g: Vector, s: float) -> Any:
+        """The part of the ball where g.w + s <= 0."""
+        from layercert.search.adaptive.cap import Cap
+        from layercert.search.adaptive.halfspace import dual_norm
+
+        return Cap(self.setting.r, g, s, dual_norm(g, self.model.p))
+
+    def multipliers(self, G: Matrix, cap: Any) -> Vector:
+        """Multipliers of the cap's halfspace that bound the rows of G best, as they will be stored."""
+        from layercert.certify.digest import cap_multipliers
+
+        return np.asarray(cap_multipliers(G, cap, self.model))
+
+    def move(self, region: Any, k: int, done: Pass, known: Mask) -> tuple[Matrix, Matrix, Vector]:
+        """The parameters of rows of layer k after a pass at the one node of the region: slopes, multipliers of sides,
+        pulls, moved as the search moves its own. known: which had a pass before."""
+        from layercert.search.adaptive.layers import WARM_PACE, Objective, Rows, repull, rows_touch
+
+        model, uses = self.model, done.uses
+        state = np.zeros((ROWS, region.lo.shape[1]))
+        state[PHASE], state[LO], state[HI] = region.phase[0], region.lo[0], region.hi[0]
+        phase = state[PHASE, : len(done.trace), None]
+        betas = np.maximum(uses.splits * phase, 0.0) if len(uses.splits) else np.zeros(done.trace.shape)
+        rows = Rows(uses.neuron, uses.side, True, uses.slopes.copy(), betas, uses.pull.copy(), done.trace)
+        h = rows_touch(model, state, rows, k, done.G, done.lams, done.cap, np.where(known, WARM_PACE, 1.0))
+        repull(rows, Objective(*done.upper, 0.0), h, done.lams)
+        return rows.slopes, rows.betas * phase, rows.pulls
+
+    def improved(self, clause: Clause, region: Any, own: Halfspace) -> tuple[Halfspace, int]:
+        """Better parameters than those given, on the region of one node; and the neuron to split if they do not do."""
+        if region.side.all():
+            return self._piece(clause, region, own), -1
         from layercert.search.adaptive.ascent import drop_betas, optimise
         from layercert.search.adaptive.lanes import lanes_of, store
         from layercert.search.adaptive.lines import scores
 
         state = np.zeros((ROWS, len(own.alpha)))
-        state[PHASE], state[LO], state[HI] = (np.concatenate(a) for a in (region.phase, region.lo, region.hi))
+        state[PHASE], state[LO], state[HI] = region.phase[0], region.lo[0], region.hi[0]
         state[ALPHA], state[BETA], state[POINT] = own.alpha, own.beta, own.alpha - 0.5
-        model, _ = self.model
+        model = self.model
         mu = np.zeros(int(np.diff(model.first).max()))
         mu[: len(own.weights)] = own.weights
         at = [c is clause for c in self.task.problem.clauses].index(True)
@@ -63,12 +95,11 @@ class Ascent:
         store(lanes, 0, state, mu)
         score = np.empty(len(own.alpha))
         scores(state, score)
-        improved = Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu[: len(own.weights)])
-        return Suggestion(improved, int(score.argmax()))
+        return Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu[: len(own.weights)]), int(score.argmax())
 
-    def _piece(self, clause: Clause, region: Region, own: Halfspace) -> Halfspace:
+    def _piece(self, clause: Clause, region: Any, own: Halfspace) -> Halfspace:
         """Every neuron has its side: the distance program of the linear piece, whose multipliers are beta and mu."""
-        sides = np.concatenate([np.zeros(0), *(region.lines(k).side for k in range(len(region.lo)))])
+        sides = region.side[0].astype(np.float64)
         answer = self.leaves.solve(sides, np.ones(len(sides), np.bool_), clause, self.task.U)
         lam = np.where(np.isfinite(answer.multipliers), np.maximum(answer.multipliers, 0.0), 0.0)
         return Halfspace(own.alpha, lam[: len(sides)], lam[len(sides) :])

@@ -20,7 +20,7 @@ from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import StepFloats
 from layercert.certify.ascent import Ascent
 from layercert.certify.boxes import Unclosed, box_tree
-from layercert.certify.recording import Recording
+from layercert.certify.recording import Forest, Recording
 from layercert.certify.replay import CAUTION, Replay, Unproved
 from layercert.norms import WeightedNorm
 from layercert.problem import Problem
@@ -118,13 +118,11 @@ def _neuron_trees(problem: Problem, radius: float, recording: Recording | None) 
         recording = Recording()
         for _ in adaptive(task, recorder=recording):
             clock.check()
-    arithmetic, ascent = StepFloats(setting, CAUTION), Ascent(task, setting)
+    forest = Forest(radius) if recording is None else recording.forest_for(radius, len(problem.clauses))
+    arithmetic, ascent = StepFloats(setting, CAUTION), Ascent(task, setting, forest.model)
     trees: list[AnyTree] = []
     with np.errstate(all="ignore"):
         for i, clause in enumerate(problem.clauses):
             replay = Replay(setting, arithmetic, clause, ascent)
-            if radius > 0 and recording is not None:
-                trees.append(replay.tree(recording.forest_for(radius), i))
-            else:
-                trees.append(replay.trivial())
+            trees.append(replay.tree(forest, i) if radius > 0 else replay.trivial())
     return trees

@@ -1,118 +1,147 @@
-"""The Recorder of certificates: keeps the tree of a search and its parameters, rounded to what will be stored."""
+"""The Recorder of certificates: keeps the trees of a search and their parameters, rounded to what will be stored."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+import threading
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from layercert.arrays import Vector
-from layercert.problem import Clause
-from layercert.search.adaptive.record import Halfspace, RowParameters
+from layercert.arrays import Indices, Matrix, Vector
+from layercert.search.adaptive.model import Kept, Model
+from layercert.search.adaptive.record import Halfspace
 
-#: Slopes are stored as parts of this.
-STEPS_OF_SLOPE = 255
+#: Slopes of rows are kept as parts of this, and multipliers up to this size.
+PARTS, MOST = 255, 1e29
+#: Numbers of rows' parameters that may be kept per node, and in all before there are fewer.
+PER_NODE, IN_ALL = 1 << 17, 1 << 28
+#: More balls than this are not remembered.
+BALLS = 8
 
 
-class KeptRows(NamedTuple):
-    """Rows of one layer as a node left them."""
+class Snapshot(NamedTuple):
+    """The parameters of all rows as some passes left them (model.Kept), slopes as parts of 255."""
 
-    at: NDArray[np.int64]  # 2 neuron + side, side 0 from below and 1 from above; neurons counted over all layers
+    at: Indices
     slopes: NDArray[np.uint8]
-    betas: Any  # signed, compressed rows of float32
+    known: NDArray[np.bool_]  # per row: had it a pass?
+    betas: NDArray[np.float32]  # signed; none where all are zero
     pulls: NDArray[np.float32]
+
+
+def stored(known: Snapshot, rows: Indices, slopes: Matrix, splits: Matrix, pulls: Vector) -> None:
+    """Put parameters of some rows of one layer (neurons below x rows) into a snapshot that is not shared."""
+    places = known.at[rows] + np.arange(len(slopes))[:, None]
+    known.slopes[places] = np.rint(slopes * PARTS).astype(np.uint8)
+    known.betas[places] = np.clip(splits, -MOST, MOST)
+    known.pulls[rows] = in_range(pulls)
+    known.known[rows] = True
 
 
 @dataclass
 class Plan:
-    """A node: the parameters of its halfspace, its rows, and the search's split of it if any."""
+    """A node: the parameters of its halfspaces, the last one first; its rows; the search's split of it if any."""
 
-    own: Halfspace
-    rows: list[KeptRows] = field(default_factory=list)
-    layer: int = 0
-    neuron: int = 0
+    owns: list[Halfspace] = field(default_factory=list)
+    rows: Snapshot | None = None
+    bound: float = -math.inf
+    neuron: int = -1  # counted over all layers
     children: tuple[int, int] | None = None
+    root: bool = False
 
 
-@dataclass
 class Forest:
-    """What was recorded of one ball: a tree per clause, by the number of its root."""
+    """What was recorded of one ball: a tree per clause."""
 
-    radius: float
-    nodes: dict[int, Plan] = field(default_factory=dict)
-    roots: list[int] = field(default_factory=list)  # of the clauses, in their order
+    def __init__(self, radius: float, model: Model | None = None) -> None:
+        self.radius, self.model = radius, model
+        self._lock = threading.Lock()
+        self.plans: dict[int, Plan] = {}
+        self.roots: dict[int, int] = {}  # by clause
+        self._last: Snapshot | None = None
+        self._since, self._taken, self._share = 0, 0, PER_NODE
 
-    def root(self, clause: int) -> Plan | None:
-        return self.nodes.get(self.roots[clause]) if clause < len(self.roots) else None
+    def plan(self, node: int) -> Plan:
+        return self.plans.setdefault(node, Plan())
+
+    def reached(self, clauses: int) -> float:
+        """The distance that the leaves of all trees prove."""
+        if len(self.roots) < clauses:
+            return 0.0
+        return min((plan.bound for plan in self.plans.values() if plan.children is None), default=0.0)
+
+    def root(self, node: int, clause: int) -> None:
+        self.roots[clause] = node
+        self.plan(node).root = True
+
+    def rows(self, node: int, kept: Kept) -> None:
+        """Rows are kept as often as their number allows."""
+        with self._lock:
+            self._since += 1
+            if self._last is None or self.plan(node).root or self._since * self._share >= len(kept.slopes):
+                self._last, self._since = snapshot(kept), 0
+                self._taken += len(kept.slopes)
+                if self._taken > IN_ALL:
+                    self._taken, self._share = 0, self._share // 2
+            self.plan(node).rows = self._last
+
+    def bounded(self, node: int, bound: float, own: Halfspace) -> None:
+        plan = self.plan(node)
+        if bound > plan.bound or not plan.owns:
+            copied = Halfspace(*(np.array(part, dtype=np.float64) for part in own))
+            # a root's bounds are those of the whole ball, so that its first halfspaces are of use as well
+            plan.owns = [copied, *(plan.owns if plan.root else [])]
+        plan.bound = max(plan.bound, bound)
+
+    def split(self, node: int, neuron: int, children: tuple[int, int]) -> None:
+        plan = self.plan(node)
+        plan.neuron, plan.children = neuron, children
 
 
 class Recording:
-    """Keeps the forest of the last ball, and the last one that was proved as a whole."""
+    """The forests of the balls that were searched."""
 
     def __init__(self) -> None:
-        self.forest = Forest(0.0)
-        self.proved = Forest(0.0)
-        self._rows: dict[int, list[KeptRows]] = {}
+        self.forests: list[Forest] = []
 
     @property
     def told(self) -> bool:
         """Was there a search that told anything?"""
-        return bool(self.forest.nodes or self.proved.nodes)
+        return any(forest.plans for forest in self.forests)
 
-    def forest_for(self, radius: float) -> Forest:
-        """What is worth replaying for a proof in the ball of this radius."""
-        return self.forest if self.forest.radius >= radius or not self.proved.nodes else self.proved
+    def ball(self, radius: float, model: Model) -> Forest:
+        if len(self.forests) >= BALLS:  # those that reach least, but for the largest, which may not be done
+            largest = max(self.forests, key=lambda forest: forest.radius)
+            others = [forest for forest in self.forests if forest is not largest]
+            self.forests.remove(min(others, key=lambda forest: forest.reached(len(forest.roots))))
+        self.forests.append(Forest(radius, model))
+        return self.forests[-1]
 
-    def ball(self, radius: float) -> None:
-        if self.forest.radius < radius:  # balls grow where the one before is proved
-            self.proved = self.forest
-        self.forest = Forest(radius)
-        self._rows.clear()
-
-    def root(self, node: int, clause: Clause) -> None:
-        self.forest.roots.append(node)
-
-    def rows(self, node: int, rows: RowParameters) -> None:
-        if len(rows.neurons):
-            self._rows.setdefault(node, []).append(kept(rows))
-
-    def wait(self, node: int, own: Halfspace) -> None:
-        self._plan(node, own)
-
-    def close(self, node: int, own: Halfspace) -> None:
-        self._plan(node, own)
-
-    def split(self, node: int, layer: int, neuron: int, children: tuple[int, int], own: Halfspace) -> None:
-        plan = self._plan(node, own)
-        plan.layer, plan.neuron, plan.children = layer + 1, neuron, children
-
-    def _plan(self, node: int, own: Halfspace) -> Plan:
-        copied = Halfspace(*(np.array(part, dtype=np.float64) for part in own))
-        known = self.forest.nodes.get(node)
-        rows = self._rows.pop(node, [] if known is None else known.rows)
-        plan = Plan(copied, rows) if known is None else replace(known, own=copied, rows=rows)
-        self.forest.nodes[node] = plan
-        return plan
+    def forest_for(self, radius: float, clauses: int) -> Forest:
+        """What is worth replaying for a proof in the ball of this radius: the smallest that reaches it."""
+        wide = [forest for forest in self.forests if forest.radius >= radius and forest.plans]
+        proved = [forest for forest in wide if forest.reached(clauses) >= radius]
+        if proved:
+            return min(proved, key=lambda forest: len(forest.plans))
+        return max(wide or self.forests, key=lambda forest: forest.reached(clauses), default=Forest(radius))
 
 
-def kept(rows: RowParameters) -> KeptRows:
-    slopes = rows.slopes if isinstance(rows.slopes, np.ndarray) else rows.slopes.toarray()
-    whole = np.rint(np.clip(slopes, 0.0, 1.0) * STEPS_OF_SLOPE).astype(np.uint8)
-    betas = csr_array(rows.betas, dtype=np.float32)
-    betas.data[~np.isfinite(betas.data)] = 0.0
-    betas.eliminate_zeros()
-    betas.sort_indices()
-    at = 2 * np.asarray(rows.neurons, dtype=np.int64) + (~np.asarray(rows.lower, dtype=np.bool_))
-    return KeptRows(at, whole, betas, in_range(np.asarray(rows.pulls)).astype(np.float32))
+def snapshot(kept: Kept) -> Snapshot:
+    starts = np.minimum(kept.at[:-1], max(len(kept.slopes) - 1, 0))
+    known = (np.diff(kept.at) > 0) & (kept.slopes[starts] >= 0 if len(kept.slopes) else False)
+    slopes = np.rint(np.clip(kept.slopes, 0.0, 1.0) * np.float32(PARTS)).astype(np.uint8)
+    betas = np.zeros(0, np.float32)
+    if kept.betas.any():
+        betas = np.nan_to_num(np.clip(kept.betas, -MOST, MOST), nan=0.0)
+    return Snapshot(kept.at, slopes, known, betas, in_range(kept.pulls).astype(np.float32))
 
 
 def in_range(values: Vector) -> Vector:
     """Multipliers that a certificate may hold: finite, >= 0, and not too large."""
-    return np.clip(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0), 0.0, 1e29)
+    return np.clip(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0), 0.0, MOST)
 
 
 def scaled(own: Halfspace) -> Halfspace:

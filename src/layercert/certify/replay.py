@@ -1,43 +1,40 @@
 """Trees of format 2 made: a recorded search is replayed in the checker's own arithmetic, a little more cautiously.
 
-At each node the search's halfspace is optimised on the checker's own bounds. If it does not close the node, rows bound
-neurons on its cap, with the parameters that the search left and moved as the search moves them; so round after round,
-as long as that helps. Every bound that is clearly better than the one before becomes a use in the file.
-Where a node that the search closed stays open, it is split further.
+At each node the search's halfspace is tried on the checker's own bounds. If it does not close the node, rows bound
+neurons on its cap, with the parameters that the search left; so round after round, as long as that helps. Nothing is
+optimised, but where a node that the search closed stays open: there the halfspace is (ascent.py), and in the end the
+node is split further. What no leaf rests on is left out (log.py).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from layercert.arrays import Indices, Matrix, Vector
-from layercert.certificate.cap import lowest_on_cap
-from layercert.certificate.region import Region
+from layercert.arrays import Indices, Vector
 from layercert.certificate.setting import Setting
-from layercert.certificate.step_floats import Halfspace as Half
-from layercert.certificate.step_floats import StepFloats
-from layercert.certificate.steps import Objective, Passes, StepTree
-from layercert.certify.ascent import Ascent, Suggestion
-from layercert.certify.recording import Forest, Plan, scaled
-from layercert.certify.rows import move
-from layercert.certify.tables import Node, Step, Tables, whole
+from layercert.certificate.step_floats import LANES, Halfspaces, Objectives, StepFloats, regions_of
+from layercert.certificate.step_walk import lines_of
+from layercert.certificate.steps import StepTree
+from layercert.certify.ascent import Ascent, Pass
+from layercert.certify.log import ALPHA, Aim, Log, Node, Rows, Step
+from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot, stored
 from layercert.problem import Clause
+from layercert.search.adaptive.model import keep_rows
 from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.search import suited
 from layercert.system import clock
 
 #: The prover's margins are this much larger than the checker's: another order of sums must not open a leaf.
 CAUTION = 2.0
-#: Most rounds of tightening with the search's own parameters, at the root, at a leaf, and at a node that is split.
-ROOT_ROUNDS, LEAF_ROUNDS, SPLIT_ROUNDS = 24, 12, 4
-#: Passes of each round at the root, with parameters moved in between; elsewhere one does.
-ROOT_PASSES = 5
-#: How far known parameters of a row move in a pass; new ones move all the way.
-WARM_PACE = 0.3
-#: A round that does not close this share of the gap is the last one.
+#: Nodes that are worked on together.
+TOGETHER = 16
+#: Most rounds of tightening at the root, at a leaf, and at a node that is split.
+ROOT_ROUNDS, LEAF_ROUNDS, SPLIT_ROUNDS = 24, 12, 1
+#: A round that does not close this share of the gap is the last one without repair, or the last one.
 WORTHWHILE = 0.03
 #: A bound that narrows its neuron's range by less than this share is not worth a row, unless it settles the sign.
 NARROWER = 0.01
@@ -47,185 +44,275 @@ class Unproved(Exception):  # noqa: N818 - an outcome, not a mistake of the prog
     """No certificate could be made, and why."""
 
 
-class Branch(NamedTuple):
-    """A node that waits; None as its region: it is known to be empty."""
+@dataclass
+class Branch:
+    """A node that waits or is worked on."""
 
+    node: Node
     plan: Plan
-    region: Region | None
-    rows: NDArray[np.int64]  # their numbers in the tables, by 2 neuron + side; -1: none yet
+    lo: Vector
+    hi: Vector
+    phase: NDArray[np.int8]
+    sup: Indices  # which events gave the bounds (digest.py)
+    rows: Snapshot | None
+    owns: list[Halfspace] = field(default_factory=list)
+    gap: float = np.inf
+    turns: int = 0
+    split: int = -1  # the neuron that promises most, where the search knows none
+    moving: bool = False  # rows are moved from pass to pass, in a store of its own
+    piece: bool = False  # a linear piece with its own multipliers: nothing is left to try
+    done: bool = False
 
 
 class Replay:
     """One clause's tree."""
 
     def __init__(self, setting: Setting, arithmetic: StepFloats, clause: Clause, ascent: Ascent) -> None:
-        self.setting, self.arithmetic, self.clause, self.ascent = setting, arithmetic, clause, ascent
-        self.starts = np.cumsum([0, *setting.network.widths])
-        self.tables = Tables(setting.network.widths)
-        self.nodes: list[Node] = []
+        self.setting, self.floats, self.clause, self.ascent = setting, arithmetic, clause, ascent
+        self.starts = arithmetic.starts
+        self.log = Log(setting.network.widths)
+        self.exact_slopes = False
+        self.repaired = 0
+        self.thorough = suited(setting.network).rounds > 1
+        rows, none = 2 * self.log.neurons, np.zeros(0, np.float32)
+        self.nothing = Snapshot(
+            np.zeros(rows + 1, np.intp),
+            np.zeros(0, np.uint8),
+            np.zeros(rows, np.bool_),
+            none,
+            np.zeros(rows, np.float32),
+        )
 
     def trivial(self) -> StepTree:
         """The tree for radius 0, where nothing is to be proved."""
-        return self.tables.pack([Node()])
+        return self.log.pack(False, len(self.clause.d))
 
     def tree(self, forest: Forest, clause: int) -> StepTree:
         """The proof; `clause` is the number of ours in the search that was recorded."""
-        n, m = self.tables.neurons, len(self.clause.d)
-        root = forest.root(clause) or Plan(Halfspace(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m)))
-        stack = [Branch(root, self.arithmetic.start.copy(), np.full(2 * n, -1, np.int64))]
+        self.forest = forest
+        n, m = self.log.neurons, len(self.clause.d)
+        plan = forest.plans.get(forest.roots.get(clause, -1), Plan())
+        start = self.floats.start
+        root = Branch(
+            self.log.root, plan, start.lo[0].copy(), start.hi[0].copy(), start.phase[0].copy(),
+            np.full(2 * n, -1, np.int64), None,
+            moving=self.thorough, owns=plan.owns or [Halfspace(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m))],
+        )  # fmt: skip
+        stack = [root]
         while stack:
             clock.check()
-            branch = stack.pop()
-            node = Node()
-            self.nodes.append(node)
-            stack.extend(reversed(self._grow(node, branch, forest)))
-        return self.tables.pack(self.nodes)
+            batch = [stack.pop() for _ in range(min(TOGETHER, len(stack)))]
+            self._work(batch)
+            for branch in batch:
+                if not branch.done:
+                    stack.extend(reversed(self._children(branch)))
+        return self.log.pack(self.exact_slopes, m)
 
-    def _grow(self, node: Node, branch: Branch, forest: Forest) -> list[Branch]:
-        """Fill a node with steps until it is closed; otherwise split it. Returns its children, on first."""
-        plan, region = branch.plan, branch.region
-        if region is None:
-            return []
-        rows = self._learn(plan, branch.rows)
-        most = ROOT_ROUNDS if len(self.nodes) == 1 else SPLIT_ROUNDS if plan.children is not None else LEAF_ROUNDS
-        closed, last = self._work(node, region, Suggestion(plan.own, -1), rows, most)
-        if closed:
-            return []
-        layer, neuron = plan.layer, plan.neuron
-        if plan.children is None:
-            if last.split < 0:
-                raise Unproved(
-                    "a linear piece is not closed by its own multipliers: rounding is as large as the margin"
-                )
-            layer = int(np.searchsorted(self.starts, last.split, side="right"))
-            neuron = last.split - int(self.starts[layer - 1])
-        node.layer, node.neuron = layer, neuron
-        kids = [forest.nodes.get(child) for child in plan.children or (-1, -1)]
-        return [
-            Branch(kid or Plan(last.own), region.child(layer - 1, neuron, side), rows)
-            for kid, side in zip(kids, (1.0, -1.0), strict=True)
-        ]
-
-    def _learn(self, plan: Plan, known: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The node's rows: the search's own where it left some, else those of its parent."""
-        rows = known.copy()
-        for kept in plan.rows:
-            rows[kept.at] = self.tables.add_rows(kept.at, kept.slopes, kept.betas, kept.pulls)
-        return rows
-
-    def _work(
-        self, node: Node, region: Region, own: Suggestion, rows: NDArray[np.int64], most: int
-    ) -> tuple[bool, Suggestion]:
-        """Rounds of optimising the halfspace and tightening on its cap: is the node closed? And the last halfspace."""
-        gap = np.inf
-        passes = ROOT_PASSES if len(self.nodes) == 1 else 1
-        for turn in range(most + 1):
+    def _work(self, batch: list[Branch]) -> None:
+        """Rounds of halfspaces and of tightening on their caps, until each node is closed or gains no more."""
+        regions = regions_of(*(np.stack([getattr(b, name) for b in batch]) for name in ("lo", "hi", "phase")))
+        for branch in batch:
+            if branch.moving:
+                branch.rows = self._own_rows(branch.rows)
+            else:
+                branch.rows = branch.plan.rows or branch.rows
+        going = list(range(len(batch)))
+        while going:
             clock.check()
-            own = self.ascent.improved(self.clause, region, own)
-            number, objective = self.tables.add_objective(scaled(own.own), precise=own.split < 0)
-            half = self.arithmetic.objective(self.clause.C, self.clause.d, region, objective)
-            step = Step(number)
-            if self.arithmetic.excludes(half) or (own.split < 0 and self._excludes_exactly_so(region, objective)):
-                node.steps.append(step)
-                return True, own
-            left = self._gap(half)
-            if turn == most or own.split < 0 or not left < (1.0 - WORTHWHILE) * gap:
-                break
-            gap = left
-            empty = self._round(step, region, half, rows, objective, passes)
-            if step.rows:
-                node.steps.append(step)
-            if empty:
-                return True, own
-        return False, own
+            aims = [self._aim(batch[at], regions, at) for at in going]
+            own = Objectives(*(np.stack(part) for part in zip(*aims, strict=True)))
+            some = lines_of(regions, np.array(going))
+            halves = self.floats.halfspaces(self.clause.C, self.clause.d, some, own)
+            closed = self.floats.excluded(halves)
+            gaps = self._gaps(halves)
+            self._book(batch, going, some, own, halves)
+            left = []
+            for i, at in enumerate(going):
+                branch = batch[at]
+                step = branch.node.steps[-1]
+                if closed[i] or (branch.piece and self._excludes_exactly_so(some, own, i)):
+                    branch.node.closers.append(step.event)
+                    branch.done = True
+                elif self._goes_on(branch, float(gaps[i])):
+                    branch.done = self._tighten(branch, regions, at, halves, i)
+                    left.append(at)
+                else:
+                    branch.node.steps.pop()
+            going = [at for at in left if not batch[at].done]
+        for at, branch in enumerate(batch):
+            branch.lo, branch.hi, branch.phase = regions.lo[at], regions.hi[at], regions.phase[at]
 
-    def _excludes_exactly_so(self, region: Region, objective: Objective) -> bool:
+    def _own_rows(self, known: Snapshot | None) -> Snapshot:
+        """A copy to move."""
+        if known is None:
+            kept = keep_rows(self.floats.net)
+            known = snapshot(kept)
+        betas = known.betas if len(known.betas) else np.zeros(len(known.slopes), np.float32)
+        return Snapshot(known.at, known.slopes.copy(), known.known.copy(), betas.copy(), known.pulls.copy())
+
+    def _goes_on(self, branch: Branch, gap: float) -> bool:
+        """Is another round worth it? With the same parameters while they help, then with better ones."""
+        plan = branch.plan
+        most = ROOT_ROUNDS if plan.root else LEAF_ROUNDS
+        if plan.children is not None and not plan.root:
+            most = SPLIT_ROUNDS
+        helped = gap < (1.0 - WORTHWHILE) * branch.gap
+        branch.gap = min(gap, branch.gap)
+        branch.turns += 1
+        if branch.piece or branch.turns > most:
+            return False
+        if helped or branch.moving or plan.children is not None:
+            return helped
+        branch.moving, branch.rows = True, self._own_rows(branch.rows)
+        return True
+
+    def _aim(self, branch: Branch, regions: Any, at: int) -> Halfspace:
+        """The parameters to try next, as they will be read."""
+        if branch.plan.root or branch.turns or regions.side[at].all():
+            self.repaired += 1
+            better, branch.split = self.ascent.improved(self.clause, line_of(regions, at), branch.owns[0])
+            branch.owns, branch.piece = [better], branch.split < 0
+        own = scaled(branch.owns[-1])
+        if branch.piece:
+            self.exact_slopes = True
+            return own
+        one = float(np.iinfo(ALPHA).max)
+        return Halfspace(np.rint(own.alpha * one) / one, own.beta.astype(np.float32).astype(np.float64), own.weights)
+
+    def _book(self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces) -> None:
+        """The halfspaces as events and steps of their nodes."""
+        from layercert.certify.digest import needs
+
+        if halves.uppers is None:  # no hidden layer, nothing to rest on
+            events = self.log.add(np.zeros(len(going), np.int64), np.zeros(0, np.int64)) + np.arange(len(going))
+            alpha = own.alpha
+        else:
+            coef, sup = halves.uppers.coef, np.stack([batch[at].sup for at in going])
+            beta = np.where(some.side != 0, own.beta, 0.0)
+            counts, deps = needs(coef, some.side, beta, sup)
+            events = self.log.add(counts, deps) + np.arange(len(going))
+            alpha = np.where(coef.T > 0, np.where(some.side == 0, own.alpha, some.side > 0), 0.0)
+            own = own._replace(beta=beta)
+        for i, at in enumerate(going):
+            aim = Aim(alpha[i], own.beta[i], own.mu[i])
+            batch[at].node.steps.append(Step(int(events[i]), aim))
+
+    def _excludes_exactly_so(self, some: Any, own: Objectives, i: int) -> bool:
         """A linear piece that cannot be split has a last chance: the checker's own margins."""
         plain = StepFloats(self.setting)
-        return plain.excludes(plain.objective(self.clause.C, self.clause.d, region, objective))
+        _ = plain.start
+        at = np.array([i])
+        one = Objectives(*(part[at] for part in own))
+        return bool(plain.excluded(plain.halfspaces(self.clause.C, self.clause.d, lines_of(some, at), one))[0])
 
-    def _gap(self, half: Half) -> float:
-        """How far the halfspace is from excluding the ball, in units of what it would take."""
-        reach = self.arithmetic.fall(half.g)
-        return float((reach - half.s) / reach) if reach > 0 else np.inf
+    def _gaps(self, halves: Halfspaces) -> Vector:
+        """How far the halfspaces are from excluding the ball, in units of what it would take."""
+        from layercert.certificate.reach import fall
 
-    def _round(
-        self, step: Step, region: Region, half: Half, rows: NDArray[np.int64], objective: Objective, passes: int
-    ) -> bool:
+        reach = fall(self.setting, halves.g)
+        with np.errstate(all="ignore"):
+            return np.asarray(np.where(reach > 0, (reach - halves.s) / reach, np.inf))
+
+    def _tighten(self, branch: Branch, regions: Any, at: int, halves: Halfspaces, half: int) -> bool:
         """Bound all open neurons on the cap, layer by layer; True when the node turns out empty."""
-        for k in range(len(region.lo)):
-            start = int(self.starts[k])
-            free = np.flatnonzero(region.lines(k).open)
-            if not len(free):
-                continue
-            at = np.concatenate([2 * (start + free), 2 * (start + free) + 1])
-            pace = self._default_rows(at, rows, k, objective)
-            neurons = np.concatenate([free, free])
-            best, which, lams = np.full(len(at), -np.inf), rows[at], np.zeros(len(at), np.float32)
-            for turn in range(passes if k > 0 else 1):
-                use = self._passes(rows[at], neurons, k)
-                trace: list[Matrix] = []
-                G, c, size = self.arithmetic.functions(region, half, k, use, trace)
-                lam = self._cap(G, half)
-                use = use._replace(lams=lam.astype(np.float64))
-                values = self.arithmetic.least(G, c, size, half, use.lams)
-                improved = values > best
-                best, which = np.where(improved, values, best), np.where(improved, rows[at], which)
-                lams = np.where(improved, lam, lams)
-                if k > 0:
-                    moved = move(self.arithmetic, region, half, k, use, G, trace, pace / (turn + 1.0))
-                    rows[at] = self.tables.add_rows(
-                        at,
-                        whole(moved.slopes),
-                        csr_array(moved.betas.astype(np.float32)),
-                        moved.pulls.astype(np.float32),
-                    )
-            better = self._better(region, k, use, best)
-            if better.any():
-                step.rows.append(which[better])
-                step.lams.append(lams[better])
-                if not region.narrow(k, neurons[better], use.sides[better], best[better]):
+        from layercert.certificate.lanes import take
+        from layercert.certify.digest import digest
+
+        step, cap = branch.node.steps[-1], self.ascent.cap(halves.g[half], float(halves.s[half]))
+        for k in range(len(self.starts) - 1):
+            first, last = int(self.starts[k]), int(self.starts[k + 1])
+            free = self.floats.net.order[first:last]
+            free = free[regions.side[at, free] == 0]
+            for begin in range(0, len(free), LANES // 2):
+                some = free[begin : begin + LANES // 2]
+                for turn in range(2 if branch.moving and k > 0 else 1):
+                    uses = self._rows(branch, regions, at, half, some)
+                    trace = np.zeros((first, len(uses.neuron)))
+                    G, c, size = self.floats.functions(regions, halves, k, uses, trace)
+                    lams = self.ascent.multipliers(G, cap)
+                    if turn == 0 and branch.moving and k > 0:
+                        upper = halves.uppers.coef[self.starts[k - 1] : first, half].copy()
+                        done = Pass(uses, G, trace, lams, cap, (upper, float(halves.uppers.constant[k, half])))
+                        self._move(branch, regions, at, k, done)
+                values = self.floats.least(G, c, size, halves, uses.half, lams)
+                which = self._better(regions, at, uses, values)
+                if not len(which):
+                    continue
+                own = np.where((lams[which] > 0) | (uses.pull[which] > 0), step.event, -1)
+                found = digest(trace, regions.side[at, :first], uses.slopes, uses.splits, branch.sup, which, own)
+                used = uses._replace(node=uses.node[which], neuron=uses.neuron[which], side=uses.side[which])
+                number = self.log.add(found.needs_count, found.needs)
+                step.rows.append(Rows(number, used.neuron, used.side, uses.pull[which], lams[which], found))
+                branch.sup[2 * used.neuron + (used.side < 0)] = number + np.arange(len(which))
+                gone = take(regions, used, values[which])
+                if gone.any():
+                    i = int(used.neuron[gone][0])
+                    branch.node.closers += [int(e) for e in branch.sup[2 * i : 2 * i + 2] if e >= 0]
                     return True
         return False
 
-    def _better(self, region: Region, k: int, passes: Passes, values: Vector) -> NDArray[np.bool_]:
+    def _move(self, branch: Branch, regions: Any, at: int, k: int, done: Pass) -> None:
+        """Move the parameters of rows after a pass, in the node's own store."""
+        known, rows = branch.rows, 2 * done.uses.neuron + (done.uses.side < 0)
+        assert known is not None
+        kept = known.at[rows + 1] > known.at[rows]
+        if kept.all():
+            stored(known, rows, *self.ascent.move(line_of(regions, at), k, done, known.known[rows]))
+
+    def _better(self, regions: Any, at: int, uses: Any, values: Vector) -> Indices:
         """Which bounds are worth a row."""
-        lo, hi = region.lo[k][passes.neurons], region.hi[k][passes.neurons]
-        old = np.where(passes.sides > 0, lo, -hi)
-        gain = values - old
-        return np.asarray(np.isfinite(values) & ((gain > NARROWER * (hi - lo)) | ((gain > 0) & (values >= 0))))
+        lo, hi = regions.lo[at, uses.neuron], regions.hi[at, uses.neuron]
+        gain = values - np.where(uses.side > 0, lo, -hi)
+        return np.flatnonzero(np.isfinite(values) & ((gain > NARROWER * (hi - lo)) | ((gain > 0) & (values >= 0))))
 
-    def _passes(self, which: Indices, neurons: Indices, k: int) -> Passes:
-        tables, below = self.tables, int(self.starts[k])
-        slopes = np.array([tables.slopes[i] for i in which], dtype=np.float64).reshape(len(which), below) / 255.0
-        betas = None
-        if any(len(tables.splits[i][0]) for i in which):
-            betas = np.zeros((len(which), below))
-            for r, i in enumerate(which):
-                betas[r, tables.splits[i][0]] = tables.splits[i][1]
-        return Passes(
-            neurons,
-            np.array([tables.side[i] for i in which], dtype=np.float64),
-            np.array([tables.pull[i] for i in which]),
-            np.zeros(len(which)),
-            slopes,
-            betas,
-        )
+    def _rows(self, branch: Branch, regions: Any, at: int, half: int, neurons: Indices) -> Any:
+        """Rows for both sides of some neurons, with the parameters that the search left."""
+        from layercert.certificate.lanes import Uses
+        from layercert.certify.digest import recall
 
-    def _default_rows(self, at: Indices, rows: NDArray[np.int64], k: int, objective: Objective) -> Vector:
-        """Rows for neurons that have none yet: lower lines that touch where the objective's do. Returns the paces."""
-        pace = np.where(rows[at] < 0, 1.0, WARM_PACE)
-        missing = at[rows[at] < 0]
-        if len(missing):
-            below = int(self.starts[k])
-            touch = np.where(objective.alpha[:below] > 0.5, 255, 0).astype(np.uint8)
-            zeros = np.zeros(len(missing), np.float32)
-            rows[missing] = self.tables.add_rows(missing, np.tile(touch, (len(missing), 1)), None, zeros)
-        return pace
+        m = 2 * len(neurons)
+        below = int(self.starts[np.searchsorted(self.starts, neurons[0], side="right") - 1])
+        both, side = np.concatenate([neurons, neurons]), np.ones(m)
+        side[len(neurons) :] = -1.0
+        touch = (branch.owns[-1].alpha[:below] > 0.5).astype(np.float64)
+        known = branch.rows or self.nothing
+        rows, signs = 2 * both + (side < 0), regions.side[at, :below]
+        slopes, splits, pulls = recall(known, rows, signs, touch, len(known.betas) > 0)
+        return Uses(np.full(m, at, np.intp), np.full(m, half, np.intp), both, side, pulls, slopes, splits)
 
-    def _cap(self, G: Matrix, half: Half) -> NDArray[np.float32]:
-        """Multipliers of the cap that bound the rows best, as they will be stored."""
-        setting = self.setting
-        down, up = setting.room
-        _, lam = lowest_on_cap(np.ascontiguousarray(G), half.g, half.s, setting.r, setting.q, down, up)
-        return np.asarray(np.clip(np.nan_to_num(lam, nan=0.0), 0.0, 1e29), dtype=np.float32)
+    def _children(self, branch: Branch) -> list[Branch]:
+        """Split a node that is not closed, where the search did or where it promises most; on first."""
+        plan, neuron = branch.plan, branch.plan.neuron
+        if plan.children is None:
+            neuron = branch.split
+            if neuron < 0:
+                raise Unproved(
+                    "a linear piece is not closed by its own multipliers: rounding is as large as the margin"
+                )
+        branch.node.neuron = neuron
+        parts = []
+        for child, phase in zip(plan.children or (-1, -1), (1, -1), strict=True):
+            event = self.log.add(np.zeros(1, np.int64), np.zeros(0, np.int64))
+            node, known = Node(), self.forest.plans.get(child)
+            branch.node.children.append(node)
+            branch.node.splits.append(event)
+            part = Branch(
+                node, known or Plan(), branch.lo.copy(), branch.hi.copy(), branch.phase.copy(), branch.sup.copy(),
+                branch.rows, moving=branch.moving, owns=list(known.owns) if known and known.owns else [branch.owns[0]],
+            )  # fmt: skip
+            part.phase[neuron] = phase
+            part.sup[2 * neuron + (phase < 0)] = event
+            if phase > 0:
+                part.lo[neuron] = max(part.lo[neuron], 0.0)
+            else:
+                part.hi[neuron] = min(part.hi[neuron], 0.0)
+            if part.lo[neuron] > part.hi[neuron]:
+                node.closers += [int(e) for e in part.sup[2 * neuron : 2 * neuron + 2] if e >= 0]
+            else:
+                parts.append(part)
+        return parts
+
+
+def line_of(regions: Any, at: int) -> Any:
+    """The region of one node, as views."""
+    return type(regions)(*(part[at : at + 1] for part in regions))

@@ -116,7 +116,7 @@ class Pool:
                     absent = not self._listening and time.monotonic() - self._heard > ABSENT
                     if len(frontier) and not absent:
                         share = -(-len(frontier) // len(self.workers))
-                        return ball.take(min(ball.together, share))
+                        return ball.take(min(ball.effort.together, share))
                     if not len(frontier) and self._idle >= self._running:
                         return []
                     self._change.wait()

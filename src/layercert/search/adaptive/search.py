@@ -57,7 +57,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         radius, proved, first = saved.radius, saved.proved, None
     while True:
         if not again and saved is None and problem.network.neurons > MANY and not task.enough:
-            for event in _first_bounds(task, effort, proved, radius):
+            for event in _first_bounds(task, effort, recorder, proved, radius):
                 proved = max(proved, event.lower)
                 yield event
         ball = Ball(task, effort, recorder, radius, saved)
@@ -68,16 +68,16 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
             yield from ball.polish(first.point - problem.x, problem.clauses.index(first.clause))
             first = None
         events = ball.run()
-        yield from events if again else _anytime(task, effort, ball, events)
+        yield from events if again else _anytime(task, effort, recorder, ball, events)
         if radius >= task.cutoff:
             return
         proved, radius = radius, min(GROWTH * radius, task.cutoff)
 
 
-def _first_bounds(task: Task, effort: Effort, low: float, high: float) -> Iterator[Bound]:
+def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
     """Bisect for a radius that the roots of all clauses prove with a few steps each."""
     for _ in range(ATTEMPTS):
-        ball = Ball(task, effort, None, 0.5 * (low + high))
+        ball = Ball(task, effort, recorder, 0.5 * (low + high))
         reached = min(ball.quick(), ball.U)
         high = high if reached >= ball.U else ball.U
         low = max(low, reached)
@@ -86,7 +86,9 @@ def _first_bounds(task: Task, effort: Effort, low: float, high: float) -> Iterat
             return
 
 
-def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event]) -> Iterator[Event]:
+def _anytime(
+    task: Task, effort: Effort, recorder: Recorder | None, ball: Ball, events: Iterator[Event]
+) -> Iterator[Event]:
     """The events of a ball; where its bound stays low, smaller balls are proved in between.
 
     On the ball of a far witness a hard network may have no bound at all for long, while half that ball is easy. Whoever
@@ -98,18 +100,21 @@ def _anytime(task: Task, effort: Effort, ball: Ball, events: Iterator[Event]) ->
         if isinstance(event, Bound):
             ball.proved, rounds = max(ball.proved, event.lower), rounds + 1
         if rounds >= ball.patience and ball.proved < LOW * ball.U and not task.enough:
-            for found in _smaller_balls(task, effort, ball.proved, ball.U, ball.patience):
+            for found in _smaller_balls(task, effort, recorder, (ball.proved, ball.U), ball.patience):
                 if isinstance(found, Bound):
                     ball.proved = max(ball.proved, found.lower)
                 yield found
             ball.patience *= 2
 
 
-def _smaller_balls(task: Task, effort: Effort, low: float, high: float, budget: int) -> Iterator[Event]:
+def _smaller_balls(
+    task: Task, effort: Effort, recorder: Recorder | None, between: tuple[float, float], budget: int
+) -> Iterator[Event]:
     """Bisect for radii that are proved, within `budget` rounds of nodes for all together."""
+    low, high = between
     for _ in range(STAGES):
         radius = 0.5 * (low + high)
-        ball = Ball(task, effort, None, radius)
+        ball = Ball(task, effort, recorder, radius)
         proved = True
         for event in ball.run():
             yield event

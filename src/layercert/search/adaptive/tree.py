@@ -61,7 +61,7 @@ class Ball:
     def __init__(
         self, task: Task, effort: Effort, recorder: Recorder | None, radius: float, saved: Tree | None = None
     ) -> None:
-        self.task, self.effort, self.recorder = task, effort, recorder
+        self.task, self.effort = task, effort
         self.radius = radius
         self.built = self.U if saved is None else saved.built  # the ball that the root's bounds hold in
         self.asked = PackedProblem.of(task.problem)
@@ -69,8 +69,6 @@ class Ball:
         self.model, self.root = build(task.problem, self.built)
         self.rows = int(np.diff(self.model.first).max())  # of the longest clause
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball
-        # rows are told as the last pass left them: of this node, if nodes are split one by one
-        self.together = effort.together if recorder is None else 1
         self.workers = [Worker(self) for _ in range(task.threads or 1)]
         clauses = len(self.model.first) - 1
         self.frontier = Frontier(Packing.of(self.root), clauses, task.memory)
@@ -83,8 +81,7 @@ class Ball:
             self.frontier.made = saved.made
             self.frontier.share = 1.0 - share_of(saved.nodes, clauses)
             self.frontier.restore(saved.nodes)
-        if recorder is not None:
-            recorder.ball(self.U)
+        self.recorder = None if recorder is None else recorder.ball(self.U, self.model)
 
     @cached_property
     def maps(self) -> list[csr_array]:
@@ -134,7 +131,7 @@ class Ball:
         worker, frontier = self.workers[0], self.frontier
         while len(frontier):
             nodes: list[Node] = []
-            while len(nodes) < self.together and (node := frontier.take()) is not None:
+            while len(nodes) < self.effort.together and (node := frontier.take()) is not None:
                 if worker.is_ready(node):
                     if not nodes:
                         yield Bound(frontier.least)
@@ -171,9 +168,6 @@ class Ball:
         effort, first, frontier = self.effort, self.model.first, self.frontier
         for begin in range(0, len(first) - 1, ROOTS):
             nodes = self._roots(begin)
-            for node in nodes:
-                if self.recorder is not None:
-                    self.recorder.root(node.number, self.task.problem.clauses[node.clause])
             points = np.zeros((len(nodes), self.model.net.inputs))
             for steps, rounds, passes in (
                 (0, 0, 0), (effort.root_steps, 0, 0), (effort.steps, effort.root_rounds, 0),
@@ -192,6 +186,8 @@ class Ball:
 
         def bound(worker: Worker, share: list[int]) -> None:
             points[share] = worker.bound([nodes[n] for n in share], *effort)
+            for n in share:
+                worker.tell(nodes[n], rows=effort[2] > 0)
 
         side_by_side([partial(bound, worker, share) for worker, share in self._shares(going)])
 
@@ -206,7 +202,6 @@ class Ball:
 
         def consider(worker: Worker, share: list[int]) -> Iterator[Event]:
             for n in share:
-                worker.tell_root(nodes[n])
                 fates[n] = yield from worker.consider(nodes[n], points[n])
 
         shares = self._shares(list(range(len(nodes))))
@@ -241,4 +236,6 @@ class Ball:
             count = int(first[clause + 1] - first[clause])
             weights = np.full(count, 1.0 / count)
             nodes.append(Node(self.frontier.number(), clause, -math.inf, self.root.copy(), weights, self.U))
+            if self.recorder is not None:
+                self.recorder.root(nodes[-1].number, clause)
         return nodes

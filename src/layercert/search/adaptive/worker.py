@@ -17,9 +17,8 @@ import numpy as np
 
 from layercert.arrays import Matrix, Vector
 from layercert.search.adaptive.leaf import Leaves
-from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, Kept, keep_rows
+from layercert.search.adaptive.model import ALPHA, BETA, LO, PHASE, Kept, keep_rows
 from layercert.search.adaptive.node import Node
-from layercert.search.adaptive.record import RowParameters
 from layercert.search.events import Event
 from layercert.system import clock
 
@@ -117,14 +116,10 @@ class Worker:
             number, bound = ball.frontier.number(), float(children.bounds[i])
             pair.append(Node(number, node.clause, bound, state, weights, node.radius))
         if ball.recorder is not None:
-            noff = ball.model.net.noff
-            layer = int(np.searchsorted(noff, neuron, side="right")) - 1
-            with ball.frontier.lock:
-                numbers = pair[0].number, pair[1].number
-                ball.recorder.split(node.number, layer, neuron - int(noff[layer]), numbers, node.halfspace)
+            ball.recorder.split(node.number, neuron, (pair[0].number, pair[1].number))
         found: list[Fate] = []
         for i, child in enumerate(pair):
-            self._tell_rows(child.number, node.state)
+            self.tell(child, rows=True)
             found.append((yield from self.consider(child, children.points[2 * n + i])))
         self._put(node, pair, found)
 
@@ -255,19 +250,15 @@ class Worker:
     def consider(self, node: Node, step: Vector) -> Generator[Event, None, Fate]:
         """Is a bounded node to wait? Else it is closed, by its bound or exactly; its nearest point may be a witness."""
         ball = self.ball
+        self.tell(node)
         if node.bound >= ball.goal:
-            self._tell_closed(node)
             return Fate.CLOSED
-        if ball.recorder is not None:
-            with ball.frontier.lock:
-                ball.recorder.wait(node.number, node.halfspace)
         if node.number < SOUGHT or node.number % SOUGHT_LATER == 0:
             yield from self._seek(step, node.clause)
         if len(node.open):
             return Fate.OPEN
         if not self.task.problem.network.fits_dense:
-            self._tell_closed(node)  # a piece's rows are dense; what is proved stays proved
-            return Fate.CLOSED
+            return Fate.CLOSED  # a piece's rows are dense; what is proved stays proved
         if clock.left() < self.leaves.seconds:
             return Fate.LATE
         # stable neurons have rows too, unless the whole ball is on their side: theirs is proved for unsafe points only
@@ -275,36 +266,18 @@ class Worker:
         sides = np.where((state[PHASE] > 0) | ((state[PHASE] == 0) & (state[LO] >= 0)), 1.0, -1.0)
         answer = self.leaves.solve(sides, ball.meets, self.task.problem.clauses[node.clause], ball.U)
         node.bound = max(node.bound, answer.lower)
-        self._tell_closed(node)
+        self.tell(node)
         yield from self.improve(answer.step, answer.value, node.clause)
         return Fate.CLOSED
 
-    def tell_root(self, node: Node) -> None:
-        self._tell_rows(node.number, self.ball.root)
-
-    def _tell_rows(self, node: int, state: Matrix) -> None:
-        """The rows' parameters as the last passes left them, for the neurons that are open in the state."""
-        recorder, noff = self.ball.recorder, self.ball.model.net.noff
-        if recorder is None or not len(self.kept.slopes):
-            return
-        kept = self.kept
-        for k in range(1, len(noff) - 1):
-            below, end = int(noff[k]), int(noff[k + 1])
-            free = below + np.flatnonzero((state[LO, below:end] < 0) & (state[HI, below:end] > 0))
-            rows = np.concatenate([2 * free, 2 * free + 1])
-            at = kept.at[rows]
-            had = (kept.at[rows + 1] > at) & (kept.slopes[np.minimum(at, len(kept.slopes) - 1)] >= 0)
-            rows, places = rows[had], at[had][:, None] + np.arange(below)  # others had no pass yet
-            told = RowParameters(rows // 2, rows % 2 == 0, kept.slopes[places], kept.betas[places], kept.pulls[rows])
-            with self.ball.frontier.lock:
-                recorder.rows(node, told)
+    def tell(self, node: Node, rows: bool = False) -> None:
+        """A node has been bounded; `rows`: by rows with parameters of their own."""
+        recorder = self.ball.recorder
+        if recorder is not None:
+            if rows:
+                recorder.rows(node.number, self.kept)
+            recorder.bounded(node.number, node.bound, node.halfspace)
 
     def close(self, node: Node) -> None:
         """A node that was taken needs no more."""
-        self._tell_closed(node)
         self.ball.frontier.replace(node, [], [node])
-
-    def _tell_closed(self, node: Node) -> None:
-        if self.ball.recorder is not None:
-            with self.ball.frontier.lock:
-                self.ball.recorder.close(node.number, node.halfspace)

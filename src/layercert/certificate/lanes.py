@@ -1,0 +1,219 @@
+"""Kernels of the float checker: backward passes side by side, as lanes, of many halfspaces or many rows at once.
+
+Matrices of coefficients have a line per neuron and a column per pass, so that a weight meets all passes, and lines that
+no pass reads are skipped. step_floats.py has the error analysis of what is computed here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layercert.arrays import Indices, Matrix, Vector
+from layercert.compiled.jit import njit, njit_sums
+from layercert.compiled.packed import PackedNetwork, times_transposed
+
+
+class Ground(NamedTuple):
+    """A network on its ball."""
+
+    net: PackedNetwork
+    z0: Vector  # first pre-activations at x
+    Q: Vector  # per neuron: what |A| + beta is multiplied with to bound rounding errors
+    row_sizes: Vector  # ||W^0_i||_q, rounded up
+
+
+class Regions(NamedTuple):
+    """What is known at some nodes, a line each: bounds at the node's unsafe points, and what follows from them."""
+
+    lo: Matrix
+    hi: Matrix
+    phase: NDArray[np.int8]
+    side: NDArray[np.int8]  # +1 on, -1 off, 0 open: side * z >= 0 at the node's unsafe points
+    su: Matrix  # relu(z) <= su z + iu where open
+    iu: Matrix
+
+
+class Uses(NamedTuple):
+    """Rows of one layer as nodes use them, a lane each."""
+
+    node: Indices  # its line in the regions
+    half: Indices  # its halfspace among those of the step
+    neuron: Indices  # counted over all layers
+    side: Vector
+    pull: Vector
+    slopes: Matrix  # neurons of all layers below x lanes
+    splits: Matrix  # signed multipliers, the same; without lines where there are none
+
+
+class Uppers(NamedTuple):
+    """What the layers from k on make of some objectives F: coef.x^(k-1) + constant - slip <= F at unsafe points."""
+
+    coef: Matrix  # neurons x objectives: the coefficients of each neuron's output
+    constant: Matrix  # layers x objectives
+    slip: Matrix
+
+
+@njit_sums
+def relax(regions: Any) -> None:
+    """The lines of all neurons of all nodes."""
+    nodes, neurons = regions.lo.shape
+    for node in range(nodes):
+        for i in range(neurons):
+            relax_one(regions, node, i)
+
+
+@njit_sums
+def relax_one(regions: Any, node: int, i: int) -> None:
+    """The lines of a neuron. The upper one is lifted above relu at both ends, exactly."""
+    lo, hi, phase = regions.lo[node, i], regions.hi[node, i], regions.phase[node, i]
+    side, su, iu = 0, 0.0, 0.0
+    if phase > 0 or (phase == 0 and lo >= 0.0):
+        side, su = 1, 1.0
+    elif phase < 0 or hi <= 0.0:
+        side = -1
+    else:
+        su = min(hi / (hi - lo), 1.0)
+        # the last term is for bounds so small that their products underflow
+        iu = max(-su * lo, (1.0 - su) * hi) * (1.0 + 1e-15) + 1e-300
+    regions.side[node, i], regions.su[node, i], regions.iu[node, i] = side, su, iu
+
+
+@njit_sums
+def take(regions: Any, uses: Any, values: Any) -> Any:
+    """Bounds side * z >= value where they are better; for each use, whether its neuron has no value left.
+
+    What is not a finite number says nothing: a NaN or an overflow must never pass for an empty node.
+    """
+    gone = np.zeros(len(values), np.bool_)
+    for r in range(len(values)):
+        node, i, value = uses.node[r], uses.neuron[r], values[r]
+        if np.isfinite(value):
+            if uses.side[r] > 0.0:
+                regions.lo[node, i] = max(regions.lo[node, i], value)
+            else:
+                regions.hi[node, i] = min(regions.hi[node, i], -value)
+            relax_one(regions, node, i)
+        gone[r] = regions.lo[node, i] > regions.hi[node, i]
+    return gone
+
+
+@njit
+def spread(begin: Any, at: Any, values: Any, rows: Any, below: int) -> Any:
+    """Some rows of a table of compressed rows as columns of a matrix."""
+    out = np.zeros((below, len(rows)))
+    for r in range(len(rows)):
+        for t in range(begin[rows[r]], begin[rows[r] + 1]):
+            out[at[t], r] = values[t]
+    return out
+
+
+@njit_sums
+def objective_passes(ground: Any, regions: Any, alpha: Any, beta: Any, coef: Any, c: Any, error: Any) -> Any:
+    """Halfspace i of node i, from the coefficients of the last layer in `coef`, which is filled.
+
+    Returns g (a line each), the sum of |S| ||W^0||_q, and for every layer the constants and errors so far. c and error
+    end with those of the whole pass.
+    """
+    net = ground.net
+    L, m = len(net.noff) - 1, len(c)
+    size, constant, slip = np.zeros(m), np.empty((L, m)), np.empty((L, m))
+    below = np.empty((0, m))
+    for k in range(L - 1, -1, -1):
+        base, n = net.noff[k], net.noff[k + 1] - net.noff[k]
+        S, live = np.empty((n, m)), np.empty(n, np.bool_)
+        for j in range(n):
+            i = base + j
+            Q, b, some = ground.Q[i], net.b[i] if k > 0 else ground.z0[i], False
+            for r in range(m):
+                A, side = coef[i, r], regions.side[r, i]
+                weight = abs(A)
+                if side == 0:
+                    if A > 0.0:
+                        value = A * alpha[r, i]
+                    else:
+                        value = A * regions.su[r, i]
+                        c[r] += A * regions.iu[r, i]
+                else:
+                    value = (A if side > 0 else 0.0) - beta[r, i] * side
+                    weight += beta[r, i]
+                error[r] += 1.01 * weight * Q
+                c[r] += value * b
+                S[j, r] = value
+                some = some or value != 0.0
+                if k == 0:
+                    size[r] += abs(value) * ground.row_sizes[i]
+            live[j] = some
+        below, _ = times_transposed(net, k, S, live)
+        for r in range(m):
+            constant[k, r], slip[k, r] = c[r], error[r]
+        if k > 0:
+            for j in range(len(below)):
+                for r in range(m):
+                    coef[net.noff[k - 1] + j, r] = below[j, r]
+    return below.T.copy(), size, constant, slip
+
+
+@njit_sums
+def row_passes(ground: Any, regions: Any, k: int, uses: Any, uppers: Any, c: Any, error: Any, trace: Any) -> Any:
+    """Rows of layer k > 0 through the layers below: G (a line each), and the sum of |S| ||W^0||_q.
+
+    c and error begin with those of the rows' own terms. `trace` takes the coefficients of all neurons below, where it
+    has lines.
+    """
+    net, m = ground.net, len(c)
+    base, under = net.noff[k], net.noff[k - 1]
+    A, live, size = np.zeros((base - under, m)), np.zeros(base - under, np.bool_), np.zeros(m)
+    for r in range(m):
+        i, pull = uses.neuron[r], uses.pull[r]
+        at = net.ptr[i]
+        for t in range(at, net.ptr[i + 1]):
+            j = t - at if net.whole[k] else net.index[t]
+            A[j, r] = uses.side[r] * net.data[t]
+            live[j] = True
+        if pull > 0.0:
+            for j in range(base - under):
+                own = uppers.coef[under + j, uses.half[r]]
+                if own != 0.0:
+                    A[j, r] += pull * own
+                    live[j] = True
+    multiplied = len(uses.splits) > 0
+    for layer in range(k - 1, -1, -1):
+        first = net.noff[layer]
+        for j in range(len(A)):
+            i = first + j
+            if not live[j]:
+                for r in range(m):
+                    A[j, r] = 0.0
+                if not multiplied:
+                    continue
+            line, Q, b, some = A[j], ground.Q[i], net.b[i] if layer > 0 else ground.z0[i], False
+            if len(trace):
+                for r in range(m):
+                    trace[i, r] = line[r]
+            for r in range(m):
+                a, node = line[r], uses.node[r]
+                side = regions.side[node, i]
+                weight = abs(a)
+                if side == 0:
+                    if a > 0.0:
+                        value = a * uses.slopes[i, r]
+                    else:
+                        value = a * regions.su[node, i]
+                        c[r] += a * regions.iu[node, i]
+                else:
+                    value = a if side > 0 else 0.0
+                    if multiplied and uses.splits[i, r] * side > 0.0:
+                        value -= uses.splits[i, r]
+                        weight += abs(uses.splits[i, r])
+                error[r] += 1.01 * weight * Q
+                c[r] += value * b
+                line[r] = value
+                some = some or value != 0.0
+                if layer == 0:
+                    size[r] += abs(value) * ground.row_sizes[i]
+            live[j] = some
+        A, live = times_transposed(net, layer, A, live)
+    return A.T.copy(), size

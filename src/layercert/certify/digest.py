@@ -1,0 +1,139 @@
+"""Kernels: rows as the search left them, and what a pass needed, so that nothing else goes into the file.
+
+A pass with coefficient A at a neuron needs of it, by the rules of docs/certificate-format.md:
+
+    A > 0    nothing: S = A alpha is below A relu(z) for every alpha of [0, 1]; 1 where it is on, 0 where it is off
+    A < 0    its bounds lo and hi where it is open, the one that gives its side where it is not
+    beta > 0 the bound that gives its side
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layercert.arrays import Indices, Vector
+from layercert.certify.recording import MOST, PARTS
+from layercert.compiled.jit import njit, njit_sums
+from layercert.search.adaptive.cap import lowest
+
+
+class Digest(NamedTuple):
+    """What goes into the file of some rows, and the events that gave the bounds which they need."""
+
+    needs_count: Indices
+    needs: Indices
+    slope_count: Indices
+    slope_at: NDArray[np.int32]
+    slope: NDArray[np.uint8]
+    split_count: Indices
+    split_at: NDArray[np.int32]
+    split: Vector
+
+
+@njit
+def recall(known: Any, rows: Any, side: Any, touch: Any, multiplied: bool) -> Any:
+    """Slopes (neurons below x rows), signed multipliers of sides that count, and pulls of some rows of a snapshot.
+
+    Rows that had no pass take the slopes `touch`. Numbers are those that will be stored.
+    """
+    below, m = len(side), len(rows)
+    slopes, pulls = np.empty((below, m)), np.zeros(m)
+    splits = np.zeros((below if multiplied else 0, m))
+    for r in range(m):
+        at = known.at[rows[r]]
+        if not known.known[rows[r]]:
+            for i in range(below):
+                slopes[i, r] = touch[i]
+            continue
+        pulls[r] = known.pulls[rows[r]]
+        for i in range(below):
+            slopes[i, r] = known.slopes[at + i] / PARTS
+        if multiplied:
+            for i in range(below):
+                b = known.betas[at + i]
+                splits[i, r] = b if b * side[i] > 0.0 else 0.0
+    return slopes, splits, pulls
+
+
+@njit
+def needs(trace: Any, side: Any, beta: Any, sup: Any) -> Any:
+    """Of the pass of each node's halfspace (a column of `trace`), the events that gave the bounds it needs: counts, and
+    all in a row. A node has a line in each of the others.
+
+    sup[2i] is the event that gave lo of neuron i, sup[2i + 1] that of hi; -1: the start.
+    """
+    below, m = trace.shape
+    count, total = np.zeros(m, np.int64), 0
+    out = np.empty(2 * below * m, np.int64)
+    for r in range(m):
+        before = total
+        for i in range(below):
+            s = side[r, i]
+            if trace[i, r] < 0.0 or (s != 0 and beta[r, i] != 0.0):
+                for end in range(2):
+                    if (s == 0 or (s > 0) == (end == 0)) and sup[r, 2 * i + end] >= 0:
+                        out[total] = sup[r, 2 * i + end]
+                        total += 1
+        count[r] = total - before
+    return count, out[:total].copy()
+
+
+@njit
+def digest(trace: Any, side: Any, slopes: Any, splits: Any, sup: Any, which: Any, own: Any) -> Any:
+    """The rows `which` of a node; own: for each the event of its halfspace, -1 where it does not use that."""
+    below, m = len(trace), len(which)
+    many = len(splits) > 0
+    count, slope_count, split_count = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
+    deps = np.empty((2 * below + 1) * m, np.int64)
+    slope_at, slope = np.empty(below * m, np.int32), np.empty(below * m, np.uint8)
+    split_at, split = np.empty(below * m if many else 0, np.int32), np.empty(below * m if many else 0)
+    d, a, b = 0, 0, 0
+    for t in range(m):
+        r = which[t]
+        first_d, first_a, first_b = d, a, b
+        if own[t] >= 0:
+            deps[d] = own[t]
+            d += 1
+        for i in range(below):
+            A, s = trace[i, r], side[i]
+            beta = splits[i, r] if many else 0.0
+            if A < 0.0 or (s != 0 and beta != 0.0):
+                for end in range(2):
+                    if (s == 0 or (s > 0) == (end == 0)) and sup[2 * i + end] >= 0:
+                        deps[d] = sup[2 * i + end]
+                        d += 1
+            if A > 0.0 and s >= 0:
+                value = np.uint8(PARTS) if s > 0 else np.uint8(slopes[i, r] * PARTS + 0.5)
+                if value > 0:
+                    slope_at[a], slope[a] = i, value
+                    a += 1
+            if beta != 0.0:
+                split_at[b], split[b] = i, beta
+                b += 1
+        count[t], slope_count[t], split_count[t] = d - first_d, a - first_a, b - first_b
+    return Digest(
+        count, deps[:d].copy(), slope_count, slope_at[:a].copy(), slope[:a].copy(), split_count, split_at[:b].copy(),
+        split[:b].copy(),
+    )  # fmt: skip
+
+
+@njit_sums
+def cap_multipliers(G: Any, cap: Any, model: Any) -> Any:
+    """For each row of G the multiplier of the cap that bounds it best, as it will be stored."""
+    out, warm = np.empty(len(G)), np.zeros(1)
+    for r in range(len(G)):
+        _, lam = lowest(G[r], 1.0, cap, model, warm)
+        out[r] = np.float32(lam) if lam > 0.0 and lam < MOST else 0.0
+    return out
+
+
+@njit
+def mark(needed: Any, begin: Any, deps: Any) -> None:
+    """All events that the needed ones rest on; what an event rests on comes before it."""
+    for event in range(len(needed) - 1, -1, -1):
+        if needed[event]:
+            for t in range(begin[event], begin[event + 1]):
+                needed[deps[t]] = True
