@@ -474,3 +474,61 @@ def test_answers_do_not_depend_on_the_number_of_threads(threads: int) -> None:
         one, many = (lc.measure(net, x, domain=(0, 1), threads=n) for n in (1, threads))
         assert one.status == many.status == "exact"
         assert many.upper == pytest.approx(one.upper, rel=1e-6) and many.lower == pytest.approx(one.lower, rel=1e-6)
+
+
+def test_no_bound_reaches_beyond_the_ball_that_it_was_proved_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds of closed nodes may exceed the ball. Threads that hear of an empty queue told them as they were."""
+    from layercert.search.adaptive import tree
+    from layercert.search.adaptive.worker import Worker
+
+    class InTurn:
+        """The pool, with workers one after the other, and a look at the bounds after each of them."""
+
+        def __init__(self, ball: tree.Ball, workers: list[Worker]) -> None:
+            self.ball, self.workers = ball, workers
+
+        def run(self) -> Iterator[Event | None]:
+            while nodes := self.ball.take(4):
+                yield from self.workers[len(nodes) % len(self.workers)].work(nodes)
+                yield None
+            yield None
+
+    monkeypatch.setattr(tree, "Pool", InTurn)
+    beyond = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        sizes = [3, 6, 6, 3]
+        net = Network.from_arrays(
+            [rng.normal(size=(b, a)) for a, b in pairwise(sizes)], [0.5 * rng.normal(size=b) for b in sizes[1:]]
+        )
+        problem = robustness(net, rng.normal(size=3), 2)
+        radius = 0.7 * run(problem).upper
+        task = Task(problem, make_chain("default", problem.norm), None, threads=2)
+        ball = tree.Ball(task, Effort(), None, radius)
+        assert all(event.lower <= radius for event in ball.run() if isinstance(event, Bound))
+        beyond += ball.frontier.closed_bound > radius
+    assert beyond > 0
+
+
+def test_a_ball_with_an_open_piece_counts_for_what_it_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program has an answer and no witness is believed: balls grow, and bounds stay those of the nodes."""
+    from layercert.search.adaptive import leaf, search
+
+    def unanswered(self: leaf.Leaves, sides: Vector, rowed: object, clause: Clause, *_: object) -> leaf.Answer:
+        rows = int(np.sum(rowed)) + len(clause.d)
+        return leaf.Answer(0.0, math.inf, np.full(len(self.task.problem.x), math.nan), np.zeros(rows))
+
+    monkeypatch.setattr(leaf.Leaves, "solve", unanswered)
+    monkeypatch.setattr(Task, "suggest", lambda *_: iter(()))
+    monkeypatch.setattr(search, "MANY", 0)  # first bounds start from what the ball before has proved
+    rng = np.random.default_rng(3)
+    sizes = [3, 6, 6, 2]
+    net = Network.from_arrays(
+        [rng.normal(size=(b, a)) for a, b in pairwise(sizes)], [0.5 * rng.normal(size=b) for b in sizes[1:]]
+    )
+    problem = robustness(net, rng.normal(size=3), 2)
+    true, _ = brute_force(problem)
+    assert math.isfinite(true)
+    task = Task(problem, make_chain("default", problem.norm))
+    told = [event.lower for event in islice(adaptive(task), 3000) if isinstance(event, Bound)]
+    assert max(told) <= true * (1 + 1e-9)

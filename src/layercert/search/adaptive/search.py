@@ -71,7 +71,8 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         yield from events if again else _anytime(task, effort, recorder, ball, events)
         if radius >= task.cutoff:
             return
-        proved, radius = radius, min(GROWTH * radius, task.cutoff)
+        # not all of the ball, where a piece's program stayed without an answer
+        proved, radius = ball.proved, min(GROWTH * radius, task.cutoff)
 
 
 def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:

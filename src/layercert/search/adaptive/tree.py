@@ -116,7 +116,8 @@ class Ball:
         lower = 0.0
         for event in self._serial() if len(self.workers) == 1 else self._parallel():
             if isinstance(event, Bound):  # raised or not: whoever listens also watches the clock
-                lower = max(lower, event.lower)
+                # nodes are bounded inside the ball alone: what lies beyond it is not proved, however large their bounds
+                lower = max(lower, min(event.lower, self.U))
                 yield Bound(lower)
                 yield self.frontier.count
             else:
