@@ -194,6 +194,25 @@ class Session:
                 self._close()
         return self.over
 
+    def widen(self, threads: int) -> None:
+        """Go on with so many threads, where the search can be taken up in the middle."""
+        task = self._task
+        if self.over or task is None or self._view is None or task.tree is None or (task.threads or 1) >= threads:
+            return
+        tree = task.tree()
+        if tree is not None and isinstance(self._events, Generator):
+            self._events.close()
+            task.saved, task.threads = tree, threads
+            self._events = self._events_of(self._view, task)
+
+    def _events_of(self, view: Scaled, task: Task) -> Iterator[Event]:
+        events = method_for(task.problem, task.U, self.progress.method).search(task)
+        try:
+            yield from _translated(view, events)
+        finally:
+            if isinstance(events, Generator):
+                events.close()  # threads end with it
+
     def _close(self) -> None:
         """Stop the search, and keep what is left to do."""
         if isinstance(self._events, Generator):
@@ -263,7 +282,7 @@ class Session:
             check_saves(method.name)
         if before is not None:
             task.saved = before.tree
-        yield from _translated(view, method.search(task))
+        yield from self._events_of(view, task)
 
     def _take_up(self, before: Saved) -> Iterator[Event]:
         """What an earlier run of the same search had found."""

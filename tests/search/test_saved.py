@@ -49,7 +49,7 @@ def ball_of() -> Ball:
 def test_a_packed_node_is_the_same_node_with_bounds_rounded_outwards() -> None:
     ball = ball_of()
     packing = Packing.of(ball.root)
-    nodes = [node for node in ball.frontier._queue.items() if not isinstance(node, bytes)]
+    nodes = [node for node in ball.frontier._queue.items() if not isinstance(node, tuple)]
     assert len(nodes) > 3
     for node in nodes:
         again = packing.unpack(packing.pack(node), 7)

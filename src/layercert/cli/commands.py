@@ -24,6 +24,7 @@ from layercert.norms import Norm
 from layercert.problem import Problem, robustness
 from layercert.result import Result, Status
 from layercert.run import GAP, How, closest, decide
+from layercert.system.threads import cores
 
 Ask = Callable[[Problem, How], Result]
 
@@ -84,7 +85,8 @@ def asked(args: argparse.Namespace) -> How:
     gap = GAP if args.gap is None else args.gap
     memory = None if args.memory is None else memory_bytes(args.memory)
     certificate = args.certificate is not None
-    return How(args.method, args.time_limit, certificate, args.stack, None, gap, args.threads, args.save, memory)
+    threads = cores() if args.threads is None else args.threads
+    return How(args.method, args.time_limit, certificate, args.stack, None, gap, threads, args.save, memory)
 
 
 def read_data(args: argparse.Namespace, name: str) -> Dataset:

@@ -52,14 +52,16 @@ def add_question(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_search(parser: argparse.ArgumentParser) -> None:
+def add_search(parser: argparse.ArgumentParser, batch: bool = False) -> None:
     """How exactly, and with how much of the machine."""
     parser.add_argument(
         "--gap",
         type=float,
         help="stop when (upper - lower) / upper is this small (default 1e-6, called exact)",
     )
-    parser.add_argument("--threads", type=int, help="threads that one search may use (default: the method's choice)")
+    parser.add_argument(
+        "--threads", type=int, help=f"threads that one question may use (default: {'one' if batch else 'all cores'})"
+    )
     parser.add_argument("--stack", default="default", help="distance solvers: default, library or paper")
 
 
@@ -102,7 +104,7 @@ def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument(
         "--time-limit", type=float, metavar="SECONDS", help="for each job, with --eps for each radius (default: none)"
     )
-    add_search(p)
+    add_search(p, batch=True)
     p.add_argument("--certificates", action="store_true", help="keep a certificate of every answer in the run")
     p.add_argument("--jobs", type=int, default=1, help="worker processes, one thread each (default 1)")
     p.add_argument("--memory", metavar="SIZE", help="memory limit of a worker, e.g. 2G; a job beyond it is ended")

@@ -7,8 +7,10 @@ the way before hard ones use up the budget. One counterexample ends all.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from layercert.spec.falsify import falsify
 from layercert.spec.problems import check_fit, problem_of
 from layercert.spec.sieve import closed_at_once
 from layercert.system import clock
-from layercert.system.threads import one_thread
+from layercert.system.threads import one_thread, side_by_side
 
 #: Seconds of the first slice of a case, when there are several.
 SLICE = 0.2
@@ -132,7 +134,7 @@ def verify_spec(
         method: Name of the search; by default the one that measured best for such a network.
         certificate: Prove the answer again in a form that the checker accepts, with the time limit once more.
         stack: The solvers for distance programs: "default", "library" or "paper".
-        threads: How many threads each search may use; by default the method's own choice.
+        threads: How many threads there are, for several cases at once or for one; by default the method's own choice.
 
     Returns:
         The answer, with a counterexample that holds exactly when it is sat.
@@ -145,7 +147,7 @@ def verify_spec(
     how = How(method, time_limit, certificate, stack, threads=threads)
     started, deadline = clock.now(), deadline_of(time_limit)
     searches, timeout = _sieved(network, spec, how, deadline)
-    timeout = timeout or _go_round([search for search in searches if search.answer is None], deadline)
+    timeout = timeout or _go_round([case for case in searches if case.answer is None], deadline, threads)
     found = next((each.found for each in searches if each.found is not None), None)
     closed = sum(each.answer is Answer.UNSAT for each in searches)
     doubtful = next((each for each in searches if each.answer is Answer.UNKNOWN), None)
@@ -180,23 +182,44 @@ def _sieved(network: Network, spec: Spec, how: How, deadline: float | None) -> t
     return searches, late
 
 
-def _go_round(searches: list[_CaseSearch], deadline: float | None) -> bool:
-    """Give every open case its slice in turn, until all are answered, one is violated or the time is up (True)."""
+def _go_round(searches: list[_CaseSearch], deadline: float | None, threads: int | None) -> bool:
+    """Give every open case its slice, until all are answered, one is violated or the time is up (True).
+
+    With several threads as many cases have their slices at once; the last ones share the threads. None: the method's
+    own choice for each case, one after the other.
+    """
     length = SLICE
     waiting = list(searches)
     try:
         while waiting:
-            for search in waiting:
-                with clock.until(deadline):
-                    clock.check()
-                search.advance(None if len(waiting) == 1 else clock.now() + length)
-                if search.answer is Answer.SAT or search.interrupted:
-                    return False
-            waiting = [each for each in waiting if each.answer is None]
+            line, each = iter(waiting), None if threads is None else max(1, threads // len(waiting))
+            slices = partial(_slices, line, None if len(waiting) == 1 else length, each, deadline)
+            with one_thread():
+                side_by_side([slices] * min(threads or 1, len(waiting)))
+            waiting = [case for case in waiting if case.answer is None]
             length *= 2.0
+    except _Enough:
+        return False
+    except KeyboardInterrupt:
+        for case in waiting[:1]:
+            case.answer, case.note, case.interrupted = Answer.UNKNOWN, "interrupted", True
     except clock.OutOfTime:
         return True
     return False
+
+
+class _Enough(Exception):  # noqa: N818 - an outcome, not a mistake of the program
+    """One case decides for all."""
+
+
+def _slices(line: Iterator[_CaseSearch], length: float | None, threads: int | None, deadline: float | None) -> None:
+    """Give slices to cases of the line, which several threads may share, until it is at its end."""
+    for case in line:
+        with clock.until(deadline):
+            clock.check()
+        case.advance(None if length is None else clock.now() + length, threads)
+        if case.answer is Answer.SAT or case.interrupted:
+            raise _Enough
 
 
 class _CaseSearch:
@@ -214,7 +237,7 @@ class _CaseSearch:
         self.shrunk = False
         self._session: Session | None = None
 
-    def advance(self, until: float | None) -> None:
+    def advance(self, until: float | None, threads: int | None = None) -> None:
         while self.answer is None:
             if self._session is None:
                 if not self.shrunk and self._at_a_point():
@@ -222,7 +245,8 @@ class _CaseSearch:
                 problem = problem_of(self.case, self.network, SHRINK if self.shrunk else 0.0)
                 if not self.shrunk and self._quickly(problem):
                     return
-                self._session = Session(problem, self.how, True, self.deadline)
+                self._session = Session(problem, replace(self.how, threads=threads), True, self.deadline)
+            self._session.widen(threads or 1)
             if not self._session.advance(until):
                 return
             session, self._session = self._session, None  # a finished search holds much memory

@@ -24,7 +24,8 @@ UNPACKED, FULL, EASED = 0.5, 0.9, 0.7
 #: What Python needs for a packed node beside its bytes, about.
 BESIDE = 200
 
-Waiting: TypeAlias = Node | bytes
+#: A node as it is, or packed, with its number.
+Waiting: TypeAlias = Node | tuple[int, bytes]
 
 
 class Frontier:
@@ -67,6 +68,11 @@ class Frontier:
         with self.lock:
             return Nodes(len(self) + self.busy, self.closed, min(self.share, 1.0), self.depth_first)
 
+    @property
+    def next_is_root(self) -> bool:
+        """Roots that were not bounded yet come before all others."""
+        return not self._latest and self._queue.least == -math.inf
+
     def number(self) -> int:
         """A number for a new node."""
         with self.lock:
@@ -78,8 +84,8 @@ class Frontier:
         with self.lock:
             waiting: Waiting = node
             if self._roomy + node.state.nbytes > min(ROOMY, UNPACKED * self.memory):
-                waiting = self.packing.pack(node)
-                self._bytes += len(waiting) + BESIDE
+                waiting = node.number, self.packing.pack(node)
+                self._bytes += len(waiting[1]) + BESIDE
             else:
                 self._roomy += node.state.nbytes
             size = self._roomy + self._bytes
@@ -94,7 +100,7 @@ class Frontier:
         with self.lock:
             for blob in blobs:
                 self._bytes += len(blob) + BESIDE
-                self._queue.push(bound_of(blob), blob)
+                self._queue.push(bound_of(blob), (self.number(), blob))
 
     def take(self) -> Node | None:
         """The best node, into somebody's hands; None where none waits."""
@@ -102,9 +108,9 @@ class Frontier:
             if not len(self):
                 return None
             waiting = self._latest.pop()[1] if self._latest else self._queue.pop()[1]
-            if isinstance(waiting, bytes):
-                self._bytes -= len(waiting) + BESIDE
-                node = self.packing.unpack(waiting, self.number())
+            if isinstance(waiting, tuple):
+                self._bytes -= len(waiting[1]) + BESIDE
+                node = self.packing.unpack(waiting[1], waiting[0])
             else:
                 self._roomy -= waiting.state.nbytes
                 node = waiting
@@ -139,7 +145,7 @@ class Frontier:
         """All open nodes, packed."""
         with self.lock:
             waiting = [*self._queue.items(), *(each for _, each in self._latest), *self._hands.values()]
-            return [each if isinstance(each, bytes) else self.packing.pack(each) for each in waiting]
+            return [each[1] if isinstance(each, tuple) else self.packing.pack(each) for each in waiting]
 
 
 def share_of(blobs: Iterable[bytes], trees: int) -> float:

@@ -6,6 +6,7 @@ stable in the whole ball from the root. Bounds of neurons are kept as float32, r
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 
@@ -39,6 +40,11 @@ class Node:
     @property
     def halfspace(self) -> Halfspace:
         return Halfspace(self.state[ALPHA], self.state[BETA], self.weights)
+
+    @property
+    def is_root(self) -> bool:
+        """Was it not bounded yet?"""
+        return self.bound == -math.inf
 
     @property
     def open(self) -> Indices:

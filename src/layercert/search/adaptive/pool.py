@@ -7,15 +7,15 @@ ball is tried), threads finish what they hold and rest, so there are never more 
 
 from __future__ import annotations
 
-import contextvars
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from layercert.search.events import Event
+from layercert.search.events import Bound, Event
 from layercert.system import clock
+from layercert.system.threads import new_thread
 
 if TYPE_CHECKING:
     from layercert.search.adaptive.node import Node
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: Threads rest when nobody has listened for so long (seconds), and whoever listens hears of the bound so often.
 ABSENT, TICK = 0.1, 0.05
-
-T = TypeVar("T")
 
 
 class Pool:
@@ -43,9 +41,10 @@ class Pool:
         self._idle = 0
         self._running = 0
 
-    def run(self) -> Iterator[Event | None]:
-        """Events as they come, None now and then when there are none."""
-        threads = [_thread(self._thread, worker) for worker in self.workers]
+    def run(self, first: Iterator[Event]) -> Generator[Event | None, None, None]:
+        """Events as they come, None now and then when there are none; the last worker begins with `first`."""
+        threads = [new_thread(self._thread, worker, iter(())) for worker in self.workers[:-1]]
+        threads.append(new_thread(self._thread, self.workers[-1], first))
         self._running = len(threads)
         try:
             for thread in threads:
@@ -61,7 +60,7 @@ class Pool:
                 self._stopped = True
                 self._change.notify_all()
             for thread in threads:
-                if thread.ident is not None:
+                if thread.ident is not None and thread is not threading.current_thread():
                     thread.join()
         if self._errors:
             raise self._errors[0]
@@ -81,15 +80,18 @@ class Pool:
                 return self._events.popleft(), False
             return None, not self._running
 
-    def _thread(self, worker: Worker) -> None:
+    def _thread(self, worker: Worker, first: Iterator[Event]) -> None:
         try:
             with self._stop.scope():
+                for event in first:
+                    self._tell(event)
                 while True:
                     nodes = self._take()
                     if not nodes:
                         break
                     for event in worker.work(nodes):
                         self._tell(event)
+                    self._tell(Bound(self.ball.frontier.least))
                     clock.check()
         except BaseException as error:
             with self._change:
@@ -107,7 +109,7 @@ class Pool:
 
     def _take(self) -> list[Node]:
         """Some nodes, a fair share of those that wait; waits where others may still make some. None: all is done."""
-        frontier, ball = self.ball.frontier, self.ball
+        frontier = self.ball.frontier
         with self._change:
             self._idle += 1
             self._change.notify_all()  # what this thread made may be for others
@@ -115,46 +117,10 @@ class Pool:
                 while not self._stopped and not self._errors:
                     absent = not self._listening and time.monotonic() - self._heard > ABSENT
                     if len(frontier) and not absent:
-                        share = -(-len(frontier) // len(self.workers))
-                        return ball.take(min(ball.effort.together, share))
+                        return self.ball.take()
                     if not len(frontier) and self._idle >= self._running:
                         return []
                     self._change.wait()
                 return []
             finally:
                 self._idle -= 1
-
-
-def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
-    """A thread under the time limit of whoever starts it."""
-    return threading.Thread(target=contextvars.copy_context().run, args=(target, *args), daemon=True)
-
-
-def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """What the calls return, each made in a thread of its own; one alone is made here."""
-    if len(calls) == 1:
-        return [calls[0]()]
-    answers: dict[int, T] = {}
-    errors: list[BaseException] = []
-    stop = clock.Stop()
-
-    def make(i: int) -> None:
-        try:
-            with stop.scope():
-                answers[i] = calls[i]()
-        except BaseException as error:
-            errors.append(error)
-            stop.set()  # nobody wants the others' answers any more
-
-    threads = [_thread(make, i) for i in range(len(calls))]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    except BaseException:  # Ctrl-C
-        stop.set()
-        raise
-    if errors:
-        raise errors[0]
-    return [answers[i] for i in range(len(calls))]

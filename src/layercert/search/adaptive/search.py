@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 
@@ -64,11 +65,12 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         ball.proved, saved = proved, None
         if not again:
             task.tree = ball.tree
+        polish = None
         if first is not None:
-            yield from ball.polish(first.point - problem.x, problem.clauses.index(first.clause))
+            polish = ball.polish(first.point - problem.x, problem.clauses.index(first.clause))
             first = None
-        events = ball.run()
-        yield from events if again else _anytime(task, effort, recorder, ball, events)
+        with closing(ball.run(polish)) as events:
+            yield from events if again else _anytime(task, effort, recorder, ball, events)
         if radius >= task.cutoff:
             return
         # not all of the ball, where a piece's program stayed without an answer
@@ -117,12 +119,13 @@ def _smaller_balls(
         radius = 0.5 * (low + high)
         ball = Ball(task, effort, recorder, radius)
         proved = True
-        for event in ball.run():
-            yield event
-            budget -= isinstance(event, Bound)
-            if budget < 0 or isinstance(event, Improve):
-                proved = False
-                break
+        with closing(ball.run()) as events:
+            for event in events:
+                yield event
+                budget -= isinstance(event, Bound)
+                if budget < 0 or isinstance(event, Improve):
+                    proved = False
+                    break
         high = min(task.U, high if proved else radius)
         low = radius if proved else low
         if budget < 0:

@@ -7,30 +7,32 @@ its proved bound reaches U or, without open neurons, by one exact distance progr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from layercert.arrays import Matrix, Vector
+from layercert.arrays import Vector
 from layercert.attack.kernel import PackedProblem
 from layercert.search.adaptive.frontier import Frontier, share_of
 from layercert.search.adaptive.model import HI, LO, Model, build
 from layercert.search.adaptive.node import Node, Packing
-from layercert.search.adaptive.pool import Pool, side_by_side
+from layercert.search.adaptive.pool import Pool
 from layercert.search.adaptive.record import Recorder
-from layercert.search.adaptive.worker import Fate, Worker
+from layercert.search.adaptive.worker import ROOTS, Worker
 from layercert.search.events import Bound, Event
 from layercert.search.saved import Tree
 from layercert.search.task import Task
 from layercert.system import clock
+from layercert.system.threads import side_by_side
 
-#: Roots that are bounded side by side.
-ROOTS = 32
 #: After this many rounds of nodes with a low bound, smaller balls are tried (search.py).
 PATIENCE = 8
+#: A worker leaves so many shares like its own for each of the others: who comes next shall find something.
+SPARE = 2
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Ball:
         self.workers = [Worker(self) for _ in range(task.threads or 1)]
         clauses = len(self.model.first) - 1
         self.frontier = Frontier(Packing.of(self.root), clauses, task.memory)
-        self.started = saved is not None  # are all roots bounded?
+        self.started = saved is not None  # is there a tree?
         self.proved = 0.0  # of the distance, whatever proved it
         self.patience = PATIENCE
         if saved is not None:
@@ -99,7 +101,7 @@ class Ball:
         return min(self.radius, self.task.goal)
 
     def tree(self) -> Tree | None:
-        """All that has to be kept for the search to go on from here; None before the roots are bounded."""
+        """All that has to be kept for the search to go on from here; None before there is a tree."""
         if not self.started:
             return None
         frontier = self.frontier
@@ -109,31 +111,36 @@ class Ball:
                 frontier.made, frontier.blobs(),
             )  # fmt: skip
 
-    def run(self) -> Iterator[Event]:
+    def run(self, first: Iterator[Event] | None = None) -> Generator[Event, None, None]:
+        """The events of the search; `first` is what one of the workers does before it takes nodes."""
         if not self.started:
-            yield from self._start()
-        self.started = True
+            self._push_roots()
         lower = 0.0
-        for event in self._serial() if len(self.workers) == 1 else self._parallel():
-            if isinstance(event, Bound):  # raised or not: whoever listens also watches the clock
-                # nodes are bounded inside the ball alone: what lies beyond it is not proved, however large their bounds
-                lower = max(lower, min(event.lower, self.U))
-                yield Bound(lower)
-                yield self.frontier.count
-            else:
-                yield event
+        extra = iter(()) if first is None else first
+        with closing(self._serial(extra) if len(self.workers) == 1 else self._parallel(extra)) as events:
+            for event in events:
+                if isinstance(event, Bound):  # raised or not: whoever listens also watches the clock
+                    # nodes are bounded inside the ball alone: what lies beyond is not proved, however large their bounds
+                    lower = max(lower, min(event.lower, self.U))
+                    yield Bound(lower)
+                    yield self.frontier.count
+                else:
+                    yield event
         if self.frontier.late:
             raise clock.OutOfTime
         yield Bound(min(self.U, self.frontier.closed_bound))
         yield self.frontier.count
 
-    def _serial(self) -> Iterator[Event]:
+    def _serial(self, first: Iterator[Event]) -> Generator[Event, None, None]:
         """Rounds of one worker: always the same for the same question."""
+        yield from first
         worker, frontier = self.workers[0], self.frontier
         while len(frontier):
             nodes: list[Node] = []
             while len(nodes) < self.effort.together and (node := frontier.take()) is not None:
-                if worker.is_ready(node):
+                if node.is_root:
+                    yield from worker.start([node, *self._more_roots(ROOTS - 1)])
+                elif worker.is_ready(node):
                     if not nodes:
                         yield Bound(frontier.least)
                     nodes.append(node)
@@ -142,98 +149,78 @@ class Ball:
             if nodes:
                 yield from worker.split(nodes)
 
-    def _parallel(self) -> Iterator[Event]:
-        """All workers at once."""
-        for event in Pool(self, self.workers).run():
-            if event is None:
-                clock.check()
-                yield Bound(self.frontier.least)
-            else:
-                yield event
+    def _parallel(self, first: Iterator[Event]) -> Generator[Event, None, None]:
+        """All workers at once. A bound is told after each worker's round; in between, how far the tree is."""
+        with closing(Pool(self, self.workers).run(first)) as events:
+            for event in events:
+                if event is None:
+                    clock.check()
+                    yield self.frontier.count
+                else:
+                    yield event
 
-    def take(self, most: int) -> list[Node]:
-        """Some nodes for a worker: as many to split, or fewer and one that takes longer."""
+    def take(self) -> list[Node]:
+        """A worker's fair share of the nodes that wait: all to be split, but for one that may take longer; or roots."""
         nodes: list[Node] = []
-        while len(nodes) < most and (node := self.frontier.take()) is not None:
+        with self.frontier.lock:
+            most = min(self.effort.together, -(-len(self.frontier) // (SPARE * len(self.workers))))
+            while len(nodes) < most and (node := self.frontier.take()) is not None:
+                nodes.append(node)
+                if node.is_root:
+                    share = -(-self.frontier.trees // len(self.workers))
+                    return [node, *self._more_roots(min(share, ROOTS) - 1)]
+                if not self.workers[0].is_ready(node):
+                    break
+        return nodes
+
+    def _more_roots(self, most: int) -> list[Node]:
+        """At most so many roots that wait; they are before all other nodes."""
+        nodes: list[Node] = []
+        while len(nodes) < most and self.frontier.next_is_root:
+            node = self.frontier.take()
+            assert node is not None
             nodes.append(node)
-            if not self.workers[0].is_ready(node):
-                break
         return nodes
 
     def polish(self, step: Vector, clause: int) -> Iterator[Event]:
         """From a witness downhill over linear pieces."""
-        return self.workers[0].polish(step, clause)
+        return self.workers[-1].polish(step, clause)
 
-    def _start(self) -> Iterator[Event]:
-        """The roots of all clauses side by side: a cheap bound first, so that a hopeless target costs nothing."""
-        effort, first, frontier = self.effort, self.model.first, self.frontier
-        for begin in range(0, len(first) - 1, ROOTS):
-            nodes = self._roots(begin)
-            points = np.zeros((len(nodes), self.model.net.inputs))
-            for steps, rounds, passes in (
-                (0, 0, 0), (effort.root_steps, 0, 0), (effort.steps, effort.root_rounds, 0),
-                (effort.steps, effort.root_rounds, effort.root_passes),
-            ):  # fmt: skip
-                going = [n for n, node in enumerate(nodes) if node.bound < self.goal]
-                if going:
-                    self._bound(nodes, going, (steps, rounds, passes), points)
-                    if begin + ROOTS >= len(first) - 1:
-                        roots = min(node.bound for node in nodes)
-                        yield Bound(max(0.0, min(frontier.least, roots, self.U)))
-            yield from self._consider(nodes, points)
-
-    def _bound(self, nodes: list[Node], going: list[int], effort: tuple[int, int, int], points: Matrix) -> None:
-        """Bound some roots, each worker its share."""
-
-        def bound(worker: Worker, share: list[int]) -> None:
-            points[share] = worker.bound([nodes[n] for n in share], *effort)
-            for n in share:
-                worker.tell(nodes[n], rows=effort[2] > 0)
-
-        side_by_side([partial(bound, worker, share) for worker, share in self._shares(going)])
-
-    def _shares(self, numbers: list[int]) -> list[tuple[Worker, list[int]]]:
-        count = len(self.workers)
-        shares = [(worker, [n for n in numbers if n % count == i]) for i, worker in enumerate(self.workers)]
-        return [(worker, share) for worker, share in shares if share]
-
-    def _consider(self, nodes: list[Node], points: Matrix) -> Iterator[Event]:
-        """Look at bounded roots, each worker at its share; what waits does so in the order of the clauses."""
-        fates: dict[int, Fate] = {}
-
-        def consider(worker: Worker, share: list[int]) -> Iterator[Event]:
-            for n in share:
-                fates[n] = yield from worker.consider(nodes[n], points[n])
-
-        shares = self._shares(list(range(len(nodes))))
-        if len(shares) == 1:
-            yield from consider(*shares[0])
-        else:
-            for found in side_by_side([partial(lambda *mine: list(consider(*mine)), *share) for share in shares]):
-                yield from found
-        for n, node in enumerate(nodes):
-            self.frontier.hold(node)
-            kinds = {fate: [node] if fates[n] is fate else [] for fate in Fate}
-            self.frontier.replace(node, kinds[Fate.OPEN], kinds[Fate.CLOSED], kinds[Fate.LATE])
+    def _push_roots(self) -> None:
+        """The roots of all clauses wait."""
+        for node in self._roots(0, len(self.model.first) - 1):
+            self.frontier.push(node)
+        self.started = True
 
     def quick(self) -> float:
         """What the roots prove with a few steps and rounds each, for bounds at once."""
-        first, least = self.model.first, math.inf
-        for begin in range(0, len(first) - 1, ROOTS):
-            nodes = self._roots(begin)
-            points = np.zeros((len(nodes), self.model.net.inputs))
+        clauses, least = len(self.model.first) - 1, math.inf
+        for begin in range(0, clauses, ROOTS):
+            nodes = self._roots(begin, min(begin + ROOTS, clauses))
             steps = self.effort.quick_steps
             for stage in ((0, 0, 0), (steps, 0, 0), (steps, self.effort.quick_rounds, 0)):
                 going = [n for n, node in enumerate(nodes) if node.bound < self.goal]
                 if going and (stage[1] == 0 or all(nodes[n].bound > 0 for n in going)):
-                    self._bound(nodes, going, stage, points)
+                    self._bound(nodes, going, stage)
             least = min(least, *(node.bound for node in nodes))
         return least
 
-    def _roots(self, begin: int) -> list[Node]:
+    def _bound(self, nodes: list[Node], going: list[int], effort: tuple[int, int, int]) -> None:
+        """Bound some nodes, each worker its share."""
+        count = len(self.workers)
+        shares = [[nodes[n] for n in going if n % count == i] for i in range(count)]
+
+        def bound(worker: Worker, share: list[Node]) -> None:
+            worker.bound(share, *effort)
+            for node in share:
+                worker.tell(node, rows=effort[2] > 0)
+
+        side_by_side([partial(bound, w, share) for w, share in zip(self.workers, shares, strict=True) if share])
+
+    def _roots(self, begin: int, end: int) -> list[Node]:
         """The roots of some clauses, not bounded yet."""
         first, nodes = self.model.first, []
-        for clause in range(begin, min(begin + ROOTS, len(first) - 1)):
+        for clause in range(begin, end):
             count = int(first[clause + 1] - first[clause])
             weights = np.full(count, 1.0 / count)
             nodes.append(Node(self.frontier.number(), clause, -math.inf, self.root.copy(), weights, self.U))

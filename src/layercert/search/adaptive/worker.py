@@ -19,7 +19,7 @@ from layercert.arrays import Matrix, Vector
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import ALPHA, BETA, LO, PHASE, Kept, keep_rows
 from layercert.search.adaptive.node import Node
-from layercert.search.events import Event
+from layercert.search.events import Bound, Event
 from layercert.system import clock
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ WORTH_MOVING = 1e-7
 SOUGHT, SOUGHT_LATER = 50, 16
 #: A witness is polished where the time suffices for so many pieces.
 PIECES_LEFT = 20
+#: Roots that are bounded side by side.
+ROOTS = 32
 
 
 class Fate(Enum):
@@ -63,6 +65,9 @@ class Worker:
     def work(self, nodes: list[Node]) -> Iterator[Event]:
         """Whatever some nodes need; afterwards their places in the frontier are taken by what became of them."""
         ball = self.ball
+        if nodes[0].is_root:
+            yield from self.start(nodes)
+            return
         stale = [node for node in nodes if node.stale and node.bound < ball.goal]
         if stale:
             self.bound(stale, 0, 0, 0)
@@ -82,6 +87,24 @@ class Worker:
                 ready.append(node)
         if ready:
             yield from self.split(ready)
+
+    def start(self, nodes: list[Node]) -> Iterator[Event]:
+        """Roots side by side: a cheap bound first, so that a hopeless target costs nothing."""
+        effort, ball = self.effort, self.ball
+        points = np.zeros((len(nodes), ball.model.net.inputs))
+        for steps, rounds, passes in (
+            (0, 0, 0), (effort.root_steps, 0, 0), (effort.steps, effort.root_rounds, 0),
+            (effort.steps, effort.root_rounds, effort.root_passes),
+        ):  # fmt: skip
+            going = [n for n, node in enumerate(nodes) if node.bound < ball.goal]
+            if going:
+                points[going] = self.bound([nodes[n] for n in going], steps, rounds, passes)
+                for n in going:
+                    self.tell(nodes[n], rows=passes > 0)
+                if len(ball.workers) == 1:
+                    yield Bound(ball.frontier.least)
+        for node, w in zip(nodes, points, strict=True):
+            yield from self._again(node, w)
 
     def is_ready(self, node: Node) -> bool:
         """Is splitting what it needs?"""

@@ -1,0 +1,165 @@
+"""Several threads at one tree: the same answers, stops at once, rests where nobody listens."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import layercert as lc
+from helpers import tiny
+from helpers.brute import brute_force
+from helpers.networks import random_question
+from layercert.problem import robustness
+from layercert.programs.stacks import make_chain
+from layercert.run import How, closest
+from layercert.search.adaptive import pool
+from layercert.search.adaptive.search import adaptive
+from layercert.search.events import Bound, Nodes
+from layercert.search.task import Task
+from layercert.session import Session
+from layercert.system import clock
+from layercert.system.threads import side_by_side
+
+
+def at_work() -> int:
+    return sum(thread.name.startswith("layercert-") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_the_distance_of_brute_force(threads: int) -> None:
+    for seed in range(8):
+        problem = tiny.generic(seed)
+        true, _ = brute_force(problem)
+        result = closest(problem, How("adaptive", threads=threads))
+        if math.isfinite(true) and true <= problem.radius:
+            assert result.status == "exact" and result.upper == pytest.approx(true, rel=1e-6)
+        else:
+            assert result.status == "robust"
+    assert at_work() == 0
+
+
+@pytest.mark.parametrize(("inputs", "seed", "norm"), [(8, 3, "l1"), (6, 2, "linf"), (8, 1, "l2")])
+def test_the_answer_of_one_thread_on_hundreds_of_nodes(inputs: int, seed: int, norm: str) -> None:
+    net, x = random_question(inputs, seed)
+    one, many = (lc.measure(net, x, norm, method="adaptive", threads=n) for n in (1, 3))
+    assert one.status == many.status == "exact"
+    assert many.upper == pytest.approx(one.upper, rel=1e-6) and many.lower <= one.upper
+
+
+def test_certificates_of_several_threads_are_checked() -> None:
+    net, x = random_question(6, 2)
+    result = lc.measure(net, x, "linf", method="adaptive", threads=3, certificate=True)
+    assert result.status == "exact" and result.certificate is not None
+    assert lc.check(net, result.certificate).ok
+    assert result.certificate.radius == pytest.approx(result.upper, rel=1e-4)
+
+
+def test_bounds_rise_and_nodes_are_counted() -> None:
+    net, x = random_question(8, 3)
+    bounds: list[float] = []
+    counts: list[Nodes] = []
+
+    def watch(progress: object, event: object) -> None:
+        if isinstance(event, Bound):
+            bounds.append(event.lower)
+        elif isinstance(event, Nodes):
+            counts.append(event)
+
+    result = lc.measure(net, x, "l1", method="adaptive", threads=2, watch=watch)
+    assert result.status == "exact" and max(bounds) <= result.upper
+    assert counts[-1].closed > 100 and counts[-1].share == pytest.approx(1.0, abs=1e-2)
+    assert all(0 <= count.share <= 1 for count in counts)
+
+
+def test_a_time_limit_ends_all_threads_at_once() -> None:
+    net, x = random_question(8, 1)  # in l_1 a matter of minutes
+    lc.measure(net, x, "l1", method="adaptive", threads=2, time_limit=0.2)
+    started = time.monotonic()
+    result = lc.measure(net, x, "l1", method="adaptive", threads=2, time_limit=0.5)
+    assert result.status == "undecided" and result.note == "time limit reached" and 0 < result.lower < result.upper
+    assert time.monotonic() - started < 5.0 and at_work() == 0
+
+
+def test_ctrl_c_ends_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = random_question(8, 1)
+    heard: list[object] = []
+
+    def watch(progress: object, event: object) -> None:
+        heard.append(event)
+        if len(heard) == 60:
+            raise KeyboardInterrupt
+
+    result = lc.measure(net, x, "l1", method="adaptive", threads=2, watch=watch)
+    assert result.interrupted and result.note == "interrupted" and at_work() == 0
+
+
+def test_a_fault_in_a_thread_is_raised_in_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    from layercert.search.adaptive.worker import Worker
+
+    monkeypatch.setattr(Worker, "split", lambda self, nodes: (_ for _ in ()).throw(ZeroDivisionError("a fault")))
+    net, x = random_question(8, 3)
+    with pytest.raises(ZeroDivisionError, match="a fault"):
+        lc.measure(net, x, "l1", method="adaptive", threads=2)
+    assert at_work() == 0
+
+
+def test_threads_rest_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "ABSENT", 0.05)
+    net, x = random_question(8, 1)
+    session = Session(robustness(net, x, "l1"), How("adaptive", threads=2))
+    assert not session.advance(clock.now() + 1.0)
+    assert session.progress.nodes is not None and session._task is not None and session._task.tree is not None
+    time.sleep(0.5)  # what they hold is finished
+    before = session._task.tree()
+    time.sleep(0.5)
+    after = session._task.tree()
+    assert before is not None and after is not None and before.made == after.made
+    session.advance(clock.now() + 0.5)
+    later = session._task.tree()
+    assert later is not None and later.made > after.made
+    session._close()
+    assert at_work() == 0
+
+
+def test_a_search_that_nobody_finishes_ends_its_threads() -> None:
+    net, x = random_question(8, 1)
+    problem = robustness(net, x, "l1")
+    task = Task(problem, make_chain("default", problem.norm), 8.0, threads=2)
+    events = adaptive(task)
+    for _ in range(30):
+        next(events)
+    assert at_work() >= 2
+    events.close()  # type: ignore[attr-defined]
+    assert at_work() == 0
+
+
+def test_calls_side_by_side_keep_their_order_and_faults() -> None:
+    assert side_by_side([lambda: 1]) == [1]
+    assert side_by_side([lambda i=i: (time.sleep(0.02 * (3 - i)), i)[1] for i in range(3)]) == [0, 1, 2]  # type: ignore[misc]
+
+    def late() -> int:
+        while True:
+            clock.check()  # ended by the fault beside it
+            time.sleep(0.01)
+
+    with pytest.raises((ZeroDivisionError, clock.OutOfTime)):
+        side_by_side([lambda: 1 // 0, late])
+
+
+def test_from_several_python_threads_at_once() -> None:
+    net, x = random_question(6, 2)
+    one = lc.measure(net, x, "linf", method="adaptive")
+    found: list[float] = []
+    callers = [
+        threading.Thread(target=lambda: found.append(lc.measure(net, x, "linf", method="adaptive", threads=2).upper))
+        for _ in range(3)
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert np.allclose(found, one.upper, rtol=1e-6) and len(found) == 3
