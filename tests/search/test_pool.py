@@ -110,7 +110,7 @@ def test_a_fault_in_a_thread_is_raised_in_the_caller(monkeypatch: pytest.MonkeyP
 def test_threads_rest_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "ABSENT", 0.05)
     net, x = random_question(8, 1)
-    session = Session(robustness(net, x, "l1"), How("adaptive", threads=2))
+    session = Session(robustness(net, x, "l1", radius=6.0), How("adaptive", threads=2), stop_at_witness=True)
     assert not session.advance(clock.now() + 1.0)
     assert session.progress.nodes is not None and session._task is not None and session._task.tree is not None
     time.sleep(0.5)  # what they hold is finished
