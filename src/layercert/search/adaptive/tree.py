@@ -120,7 +120,7 @@ class Ball:
         with closing(self._serial(extra) if len(self.workers) == 1 else self._parallel(extra)) as events:
             for event in events:
                 if isinstance(event, Bound):  # raised or not: whoever listens also watches the clock
-                    # nodes are bounded inside the ball alone: what lies beyond is not proved, however large their bounds
+                    # nodes are bounded inside the ball alone: what lies beyond is not proved, whatever their bounds
                     lower = max(lower, min(event.lower, self.U))
                     yield Bound(lower)
                     yield self.frontier.count
