@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice, pairwise
@@ -487,11 +487,11 @@ def test_no_bound_reaches_beyond_the_ball_that_it_was_proved_in(monkeypatch: pyt
         def __init__(self, ball: tree.Ball, workers: list[Worker]) -> None:
             self.ball, self.workers = ball, workers
 
-        def run(self) -> Iterator[Event | None]:
-            while nodes := self.ball.take(4):
+        def run(self, first: Iterator[Event]) -> Generator[Event, None, None]:
+            yield from first
+            while nodes := self.ball.take():
                 yield from self.workers[len(nodes) % len(self.workers)].work(nodes)
-                yield None
-            yield None
+                yield Bound(self.ball.frontier.least)
 
     monkeypatch.setattr(tree, "Pool", InTurn)
     beyond = 0
