@@ -17,10 +17,11 @@ from layercert.problem import robustness
 from layercert.programs.stacks import make_chain
 from layercert.run import How, closest
 from layercert.search.adaptive import pool
-from layercert.search.adaptive.search import adaptive
+from layercert.search.adaptive.search import adaptive, suited
+from layercert.search.adaptive.tree import Ball
 from layercert.search.events import Bound, Nodes
 from layercert.search.task import Task
-from layercert.session import Session
+from layercert.session import Progress, Session
 from layercert.system import clock
 from layercert.system.threads import side_by_side
 
@@ -163,3 +164,37 @@ def test_from_several_python_threads_at_once() -> None:
     for caller in callers:
         caller.join()
     assert np.allclose(found, one.upper, rtol=1e-6) and len(found) == 3
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_bound_of_memory_is_kept(threads: int) -> None:
+    """A queue of 1,100 nodes in a tenth of what they would take: packed, then depth first, the same answer."""
+    net, x = random_question(8, 1)
+    most, first, sizes = 60_000, [False], [0]
+
+    def watch(progress: Progress, event: object) -> None:
+        if isinstance(event, Nodes):
+            first[0] |= event.depth_first
+            sizes.append(event.open)
+
+    result = lc.measure(net, x, "l2", method="adaptive", threads=threads, memory=most, watch=watch)
+    assert result.status == "exact" and first[0]
+    free = lc.measure(net, x, "l2", method="adaptive")
+    assert result.upper == pytest.approx(free.upper, rel=1e-6)
+    full = 7 * 8 * 48  # bytes of a node as it is
+    assert max(sizes) * full > most  # more than would fit as they are
+    with pytest.raises(lc.LayerCertError, match="memory is a whole number of bytes above 0, got 0"):
+        lc.measure(net, x, memory=0)
+
+
+def test_the_queue_stays_within_its_bound() -> None:
+    net, x = random_question(8, 1)
+    problem = robustness(net, x, "l2")
+    task = Task(problem, make_chain("default", problem.norm), 4.4)
+    task.memory = 60_000
+    ball = Ball(task, suited(net), None, 4.4)
+    most = 0
+    for _ in ball.run():
+        most = max(most, ball.frontier._bytes + ball.frontier._roomy)
+    assert 40_000 < most < 75_000  # a path's nodes may be beyond it
+    assert ball.frontier._bytes == ball.frontier._roomy == 0 and len(ball.frontier) == 0

@@ -25,6 +25,7 @@ from layercert.batch.errors import RunError
 from layercert.batch.news import Compiling, JobClock, Proved, telling
 from layercert.batch.plan import GRACE, Job, Options, Plan
 from layercert.batch.rows import network_bytes, network_from
+from layercert.batch.searches import with_searches
 from layercert.batch.work import Outcome, warm_up
 from layercert.errors import MissingPackageError, OptionError
 from layercert.network import Network
@@ -76,7 +77,8 @@ class DaskCluster:
             alone = not waiting and not owners
             room = AHEAD * max(_threads(client), 1) - len(owners) if waiting else 0
             for job in [suspects.pop()] if alone else [waiting.pop() for _ in range(min(room, len(waiting)))]:
-                asked = (networks[job.model], plan.data.X[job.input], plan.label(job.input), job, plan.options)
+                found = with_searches(job)
+                asked = (networks[job.model], plan.data.X[job.input], plan.label(job.input), found, plan.options)
                 key = f"layercert-{session}-{job.id}{'-alone' if alone else ''}"
                 future = client.submit(_work, self.work, session, *asked, key=key, pure=False)
                 owners[key] = job, future

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from layercert.batch.certificates import save_certificate
 from layercert.batch.folder import hold
 from layercert.batch.plan import Job, Plan
+from layercert.batch.searches import keep_searches, path_of
 from layercert.batch.store import Store
 from layercert.batch.work import FAILED, Outcome
 from layercert.batch.writer import Writer
@@ -48,7 +49,12 @@ Watch = Callable[[Tally, Job | None, Outcome | None], None]
 
 
 def run_batch(
-    plan: Plan, folder: Path, executor: Executor, watch: Watch | None = None, retry_failed: bool = False
+    plan: Plan,
+    folder: Path,
+    executor: Executor,
+    watch: Watch | None = None,
+    retry_failed: bool = False,
+    resume_undecided: bool = False,
 ) -> Tally:
     """Finish the run in the folder; what is already there is kept.
 
@@ -58,6 +64,8 @@ def run_batch(
         executor: Where the work is done: `LocalProcesses` or a Dask cluster.
         watch: Called as watch(tally, job, outcome) when an outcome is there.
         retry_failed: Do jobs again that failed or were ended before their time; the bounds they had stay.
+        resume_undecided: Go on with jobs that reached their time limit, from where each stopped; the plan's time limit
+            may be another one than before.
 
     Returns:
         How many answers of which kind the whole run holds.
@@ -68,13 +76,17 @@ def run_batch(
     """
     plan.check()
     with hold(folder, plan), closing(Store(folder)) as store:
-        store.adopt(plan)
+        store.adopt(plan, another_limit=resume_undecided)
         done, again = store.done(), store.ended()
-        if retry_failed:
-            # their rows stay until there are better ones
-            done, again = {job: status for job, status in done.items() if job not in again}, set()
+        more = (again if retry_failed else set()) | (store.undecided() - again if resume_undecided else set())
+        # their rows stay until there are better ones
+        done, again = {job: status for job, status in done.items() if job not in more}, again - more
         tally = Tally(len(plan.jobs), len(done), Counter(done.values()), len(again))
-        missing = [job for job in plan.jobs if job.id not in done]
+        missing = [
+            replace(job, keep=True, search=path_of(folder, job.id) if job.id in more else None)
+            for job in plan.jobs
+            if job.id not in done
+        ]
         if watch is not None:
             watch(tally, None, None)
         if not missing:
@@ -85,7 +97,8 @@ def run_batch(
                 if outcome.job in done:
                     continue  # a job is never counted twice
                 done[outcome.job] = outcome.status
-                writer.put(outcome, save_certificate(folder, outcome))
+                keep_searches(folder, outcome)
+                writer.put(replace(outcome, saved=None), save_certificate(folder, outcome))
                 tally.counts[outcome.status] += 1
                 tally.ended += outcome.ended
                 if watch is not None:

@@ -60,7 +60,7 @@ class LocalProcesses:
         Returns:
             Outcomes as they finish.
         """
-        crew = _Crew(self, plan, deque(jobs), min(self.jobs, len(jobs)))
+        crew = _Crew(self, plan, deque(jobs), min(self.jobs, len(jobs)), asked={job.id: job for job in jobs})
         try:
             yield from crew.outcomes()
         finally:
@@ -78,6 +78,7 @@ class _Crew:
     size: int
     workers: list[WorkerProcess] = field(default_factory=list)
     first_tries: dict[int, Outcome] = field(default_factory=dict)  # what a job proved before it took its worker down
+    asked: dict[int, Job] = field(default_factory=dict)  # what was handed out, by its id
     lost_starts: int = 0  # workers in a row that were killed while they started
 
     def outcomes(self) -> Iterator[Outcome]:
@@ -108,7 +109,7 @@ class _Crew:
             return outcome
         # killed by the system or by its own fault: at the end, when there may be more memory, it may go right
         self.first_tries[outcome.job] = outcome
-        self.waiting.append(self.plan.jobs[outcome.job])
+        self.waiting.append(self.asked[outcome.job])
         return None
 
     def _replace(self, gone: WorkerProcess) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,9 @@ class Job:
     input: int
     norm: str
     method: str
+    keep: bool = field(default=False, compare=False)  # is what a time limit leaves open wanted?
+    search: Path | None = field(default=None, compare=False)  # where that of an earlier session is
+    saved: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)  # the same, read
 
 
 @dataclass(frozen=True, eq=False)

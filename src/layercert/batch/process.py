@@ -17,6 +17,7 @@ from typing import Any
 from layercert.batch.errors import RunError
 from layercert.batch.news import Compiling, JobClock, Proved
 from layercert.batch.plan import Job, Options, Plan
+from layercert.batch.searches import with_searches
 from layercert.batch.work import Outcome
 from layercert.network import Network
 
@@ -94,7 +95,7 @@ class WorkerProcess:
     def give(self, job: Job) -> None:
         self.job, self._proved = job, Proved(job.id)
         self._watch = JobClock()
-        self._send((job, self.plan.data.X[job.input], self.plan.label(job.input)))
+        self._send((with_searches(job), self.plan.data.X[job.input], self.plan.label(job.input)))
 
     def _send(self, message: Any) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # it died; `listen` finds the pipe closed and says why

@@ -22,7 +22,7 @@ from layercert.batch.errors import RunError
 from layercert.batch.machine import command, machine, versions
 from layercert.batch.plan import Plan, differences, input_hash
 from layercert.batch.rows import RESULT, checksum, network_bytes, network_from, pack, row_of, unpack
-from layercert.batch.work import Outcome
+from layercert.batch.work import UNDECIDED, Outcome
 from layercert.network import Network
 from layercert.system.files import whole_file
 
@@ -108,13 +108,27 @@ class Store:
 
     # the plan
 
-    def adopt(self, plan: Plan) -> None:
-        """Write the plan into a new run, or check that an old run was made with the same one."""
+    def adopt(self, plan: Plan, another_limit: bool = False) -> None:
+        """Write the plan into a new run, or check that an old run was made with the same one.
+
+        With `another_limit` the time limit may be another one, and is that of the run from now on.
+        """
         stored = self.identity()
         if stored is None:
             self.create(plan)
             return
-        self.expect(plan, stored)
+        limit = plan.identity["time_limit"]
+        if not another_limit or stored["time_limit"] == limit:
+            self.expect(plan, stored)
+            return
+        self.expect(plan, {**stored, "time_limit": limit})
+        with self._transaction() as db:
+            db.execute("UPDATE run SET value = ? WHERE key = 'identity'", (json.dumps(plan.identity),))
+        self._write_plan(plan)
+
+    def _write_plan(self, plan: Plan) -> None:
+        with whole_file(self.folder / PLAN) as file:
+            file.write(json.dumps(plan.identity, indent=1).encode())
 
     def expect(self, plan: Plan, stored: dict[str, Any]) -> None:
         """Nothing is mixed: the plan has the identity that was stored."""
@@ -158,8 +172,7 @@ class Store:
 
     def create(self, plan: Plan) -> None:
         """Write the plan into this new file."""
-        with whole_file(self.folder / PLAN) as file:
-            file.write(json.dumps(plan.identity, indent=1).encode())
+        self._write_plan(plan)
         data = plan.data
         facts = {
             "format": FORMAT,
@@ -202,15 +215,15 @@ class Store:
     def record(self, outcomes: Sequence[tuple[Outcome, str | None]]) -> None:
         """Write outcomes (each with the path of its certificate) in one transaction.
 
-        The first outcome of a job stays, unless it was ended before its time: then the next one takes its place, with
-        the bounds that the first one had proved where they are better.
+        The first outcome of a job stays, unless it was ended before its time or is undecided: then the next one takes
+        its place, with the bounds that the first one had proved where they are better.
         """
         if not outcomes:
             return
         with self._transaction() as db:
             for outcome, certificate in outcomes:
                 known = self._recorded(outcome.job)
-                if known is None or known.ended:
+                if known is None or known.ended or not known.decided:
                     joined = outcome if known is None else outcome.joined(known)
                     self._write(db, row_of(joined, certificate, self._session, _now()))
 
@@ -247,6 +260,10 @@ class Store:
     def ended(self) -> set[int]:
         """Finished jobs that another try may answer: failed, or ended before their time."""
         return {job for (job,) in self._read("SELECT job FROM results WHERE ended")}
+
+    def undecided(self) -> set[int]:
+        """Finished jobs that more time may answer."""
+        return {job for job, status in self.done().items() if status == UNDECIDED}
 
     # reading
 

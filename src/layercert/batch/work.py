@@ -51,6 +51,7 @@ class Outcome:
     ended: bool = False
     used: str = ""  # the method that answered, which may have been chosen for this job
     holds: Holds | None = None  # in which arithmetics the witness is one
+    saved: dict[str, bytes] | None = None  # searches that a time limit left open, by name
     result: Result | None = None  # the whole answer, where one was given; what else it says is not stored
 
     @staticmethod
@@ -143,8 +144,11 @@ def warm_up(options: Options) -> None:
 
 def solve(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
     """Answer one job; what goes wrong inside Python ends it with the reason and the bounds proved until then."""
+    from layercert.batch.searches import Searches, can_be_kept
+
     worker, started = f"{socket.gethostname()}:{os.getpid()}", clock.now()
-    with Teller(job.id) as teller:
+    wanted = job.keep and can_be_kept(network, job, options)
+    with Teller(job.id) as teller, Searches(job.saved, wanted) as searches:
         asked: dict[str, Any] = {
             "norm": job.norm, "label": label, "domain": options.domain, "method": job.method,
             "time_limit": options.time_limit, "certificate": options.certificates, "stack": options.stack,
@@ -152,8 +156,16 @@ def solve(network: Network, x: Vector, label: int | None, job: Job, options: Opt
         }  # fmt: skip
         try:
             if options.eps:
-                return _at_each(options.eps, lambda radius: verify(network, x, radius, **asked), job, worker)
-            return Outcome.of(job, measure(network, x, radius=options.radius, **asked), worker)
+                outcome = _at_each(
+                    options.eps,
+                    lambda radius: verify(network, x, radius, save=searches.file(f"radius {radius!r}"), **asked),
+                    job,
+                    worker,
+                )
+            else:
+                save = searches.file("distance")
+                outcome = Outcome.of(job, measure(network, x, radius=options.radius, save=save, **asked), worker)
+            return outcome if outcome.decided else replace(outcome, saved=searches.all())
         except MemoryError:
             reason = "out of memory: the memory limit of the worker was reached"
         except Exception as error:  # one bad job must not take the batch down; the reason is in its row

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"layercert: salvaged {kept} results; the damaged file is kept as {damaged}", file=sys.stderr)
     try:
         with Bar(quiet=args.quiet, log=args.log, plan=plan) as bar:
-            tally = run_batch(plan, folder, _executor(args), bar.watch, args.retry_failed)
+            tally = run_batch(plan, folder, _executor(args), bar.watch, args.retry_failed, args.resume_undecided)
     except KeyboardInterrupt:
         print(f"layercert: interrupted; the same command goes on where it stopped ({folder})", file=sys.stderr)
         return OPEN

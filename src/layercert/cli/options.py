@@ -111,6 +111,11 @@ def add_batch(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster: tcp://host:8786")
     p.add_argument("--retry-failed", action="store_true", help="run jobs again that failed or were ended before")
     p.add_argument(
+        "--resume-undecided",
+        action="store_true",
+        help="go on with jobs that reached their time limit, from where each stopped; with another --time-limit",
+    )
+    p.add_argument(
         "--salvage", action="store_true", help="the run file is damaged: keep every readable result, compute the others"
     )
     p.add_argument(
