@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import layercert as lc
+from layercert.batch import Model
+from layercert.bench.build import Build, ask_again, build
 from layercert.bench.checks import check_bench
 from layercert.bench.collections import Collection, add_collection, collections_of
 from layercert.bench.table import CSV
@@ -114,10 +116,20 @@ def test_the_shipped_sample_is_proved(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(sample) >= 20 and all(verdict.ok for verdict in sample)
 
 
+def test_open_questions_are_asked_again_and_the_better_answer_counts(tmp_path: Path) -> None:
+    model, data = make_files(tmp_path)
+    points = load_dataset(data).take(np.arange(1))
+    add_collection(tmp_path / "out", Collection("tiny", (Model("small", lc.load(model)),), points, (None,)))
+    asked = Build(tmp_path / "out", inputs=1, time_limit=1e-9, only=("tiny",))
+    assert {row.status for row in build(asked, say=str)} == {"bounds"}, "no time at all"
+    bench = ask_again(asked, 20.0, say=str)
+    assert [row.status for row in bench] == ["exact"] * 3
+    assert lc.radiusbench(tmp_path / "out").rows == bench.rows
+    assert all(verdict.ok for verdict in check_bench(tmp_path / "out", jobs=1))
+
+
 def test_names_that_are_taken_are_refused(tmp_path: Path) -> None:
     model, data = make_files(tmp_path)
-    from layercert.batch import Model
-
     mine = Collection("digits", (Model("small", lc.load(model)),), load_dataset(data))
     with pytest.raises(OptionError, match="digits is a collection of RadiusBench itself; give yours another --name"):
         add_collection(tmp_path, mine)

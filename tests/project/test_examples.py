@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,47 @@ def test_certified_accuracy(tmp_path: Path) -> None:
     table = lines[lines.index("model,norm,eps,clean,certified,attacked,undecided,inputs") + 1 :]
     assert [line.split(",")[2] for line in table] == ["0.01", "0.03", "0.1"] * 2
     assert all(line.endswith(",0.0 %,12") for line in table), "nothing is undecided"
+
+
+def in_process(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An example as a script, without a new interpreter: torch and the kernels are loaded already."""
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+def test_adversarial_training_by_epoch(
+    tmp_path: Path, torch: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    arguments = ["--epochs", "2", "--digits", "2", "--out", str(tmp_path / "training.svg")]
+    in_process("adversarial_training.py", arguments, monkeypatch)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "plain, epoch 1", "plain, epoch 2", "adversarial, epoch 1", "adversarial, epoch 2",
+    ]  # fmt: skip
+    assert "<svg" in (tmp_path / "training.svg").read_text()
+
+
+def test_what_depth_and_pooling_cost(
+    tmp_path: Path, torch: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    arguments = ["--epochs", "1", "--digits", "1", "--time-limit", "2", "--out", str(tmp_path / "cost.svg")]
+    in_process("depth_and_pooling.py", arguments, monkeypatch)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and all(" exact 1 of 1" in line for line in lines[:5])
+    assert lines[5].startswith("conv, max pool: "), "hardly trained, it may be open after two seconds"
+    assert "<svg" in (tmp_path / "cost.svg").read_text()
+
+
+def test_distances_to_another_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    in_process("aircraft.py", ["--grid", "3", "--out", str(tmp_path / "aircraft.svg")], monkeypatch)
+    out = capsys.readouterr().out
+    assert out.startswith("9 of 9 distances exact") and "least stable: " in out
+    assert "<svg" in (tmp_path / "aircraft.svg").read_text()
 
 
 @pytest.mark.slow

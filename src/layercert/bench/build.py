@@ -40,7 +40,7 @@ from layercert.errors import InputError, MissingPackageError, OptionError
 from layercert.result import NEARLY
 from layercert.system.files import whole_file
 
-RUNS, ABOUT = "runs", "about.json"
+RUNS, AGAIN, ABOUT = "runs", "again", "about.json"
 NORMS = ("linf", "l2", "l1")
 #: Inputs of one run: small enough that all collections get their turn, large enough that starting a worker is cheap.
 PART = 10
@@ -118,6 +118,43 @@ def _part(settings: Build, collection: Collection, domain: Domain, first: int, s
         say(f"{collection.name} {_setting(domain)} {first}-{last - 1}: {dict(tally.counts)}, {words}")
 
 
+def ask_again(settings: Build, seconds: float, say: Say = print, watch: Watch | None = None) -> RadiusBench:
+    """Ask every question that is still open with another time limit; the better of the two answers counts.
+
+    OUT/again/digits/box-60s-digits_cnn_adv-0003/run.sqlite        a run for each network and input with something open
+
+    Args:
+        settings: The bench.
+        seconds: The limit for each question, and once more for its certificate.
+        say: Called with each line of progress.
+        watch: Called for each answer.
+
+    Returns:
+        The table.
+    """
+    if not seconds > 0:
+        raise OptionError(f"the time limit must be above 0 seconds, got {seconds:g}")
+    open_: dict[tuple[str, str, str, int], list[str]] = {}
+    for row in best_rows(settings.out):
+        if row.status == BOUNDS:
+            open_.setdefault((row.collection, row.setting, row.network, row.input), []).append(row.norm)
+    known = {collection.name: collection for collection in collections_of(settings.out, settings.only)}
+    for (name, setting, network, number), norms in open_.items():
+        if name not in known:
+            continue
+        collection = known[name]
+        domain = next(domain for domain in collection.domains if _setting(domain) == setting)
+        models = tuple(model for model in collection.models if model.name == network)
+        folder = settings.out / AGAIN / name / f"{setting}-{seconds:g}s-{network}-{number:04d}"
+        options = Options(tuple(norms), domain=domain, time_limit=seconds, certificates=True)
+        tally = run_batch(Plan(models, collection.data.take(np.array([number])), options), folder,
+                          LocalProcesses(settings.jobs), watch)  # fmt: skip
+        if not _is_checked(folder):
+            proved = sum(checked.ok for checked in check_run(folder, jobs=1))
+            say(f"{network} {setting} {number}: {dict(tally.counts)}, {proved} certificates proved")
+    return write_tables(settings.out, say)
+
+
 def _setting(domain: Domain) -> str:
     return "free" if domain is None else "box"
 
@@ -132,8 +169,8 @@ def _is_checked(folder: Path) -> bool:
 
 
 def run_folders(out: Path) -> list[Path]:
-    """Every run of a bench."""
-    return sorted(path.parent for path in (out / RUNS).glob(f"*/*/{FILE}"))
+    """Every run of a bench, those that asked again last."""
+    return [path.parent for part in (RUNS, AGAIN) for path in sorted((out / part).glob(f"*/*/{FILE}"))]
 
 
 def read_rows(out: Path, every: bool = False) -> Iterator[tuple[Radius, Path | None]]:
@@ -150,6 +187,20 @@ def read_rows(out: Path, every: bool = False) -> Iterator[tuple[Radius, Path | N
                 checked = known.get(row["job"])
                 radius = radius_of(store, row, folder.parent.name, domain, checked)
                 yield radius, None if row["certificate"] is None else folder / row["certificate"]
+
+
+def best_rows(out: Path) -> list[Radius]:
+    """One row for each question: where it was asked several times, the one that says more."""
+    best: dict[str, Radius] = {}
+    for row, _ in read_rows(out):
+        known = best.get(row.name)
+        if known is None or _said(row) > _said(known):
+            best[row.name] = row
+    return list(best.values())
+
+
+def _said(row: Radius) -> tuple[bool, float, float]:
+    return row.status != BOUNDS, row.lower, -row.upper
 
 
 def radius_of(
@@ -214,8 +265,9 @@ def write_tables(out: Path, say: Say = print) -> RadiusBench:
         The table.
     """
     order = {norm: i for i, norm in enumerate(NORMS)}
-    found = [row for row, _ in read_rows(out)]
-    rows = sorted(found, key=lambda r: (r.collection, r.network, r.setting, order.get(r.norm, 9), r.norm, r.input))
+    rows = sorted(
+        best_rows(out), key=lambda r: (r.collection, r.network, r.setting, order.get(r.norm, 9), r.norm, r.input)
+    )
     if not rows:
         raise InputError(f"no finished answer in '{out}'; run layercert radiusbench build for a while, then ask again")
     check_rows(rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from layercert import shipped
-from layercert.bench.build import ABOUT, read_rows
+from layercert.bench.build import ABOUT, best_rows, read_rows
 from layercert.bench.collections import chosen_inputs, copy_file, save_inputs
 from layercert.bench.recipes import Recipe
 from layercert.bench.samples import samples
@@ -82,8 +82,9 @@ def ship(out: Path, target: Path, megabytes: float = 4.0) -> tuple[int, int]:
         if (out / name).exists():
             copy_file(out / name, target / name)
     best: dict[tuple[str, str, str], tuple[int, Radius, Path]] = {}
+    told = {row.name: row.certificate_sha256 for row in best_rows(out)}
     for row, path in read_rows(out):
-        if row.status == BOUNDS or path is None:
+        if row.status == BOUNDS or path is None or told[row.name] != row.certificate_sha256:
             continue
         key = (row.network, row.norm, row.setting)
         if key not in best or row.certificate_bytes < best[key][0]:

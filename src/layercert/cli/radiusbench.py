@@ -29,6 +29,7 @@ def add_radiusbench(commands: Commands) -> argparse.ArgumentParser:
     build = actions.add_parser("build", help="measure every network and input, check all certificates, write the table")
     _add_work(build)
     build.add_argument("--only", metavar="NAMES", help="some collections: digits,wine (default: all)")
+    build.add_argument("--again", type=float, metavar="SECONDS", help="then ask open questions again, with this limit")
     build.set_defaults(act=_build)
 
     extend = actions.add_parser("extend", help="add networks and inputs of your own to a bench")
@@ -82,7 +83,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def _work(args: argparse.Namespace, only: tuple[str, ...]) -> int:
-    from layercert.bench.build import Build, build
+    from layercert.bench.build import Build, ask_again, build
     from layercert.cli import OK, OPEN
     from layercert.cli.batch import Bar
 
@@ -94,6 +95,8 @@ def _work(args: argparse.Namespace, only: tuple[str, ...]) -> int:
     try:
         with Bar(quiet=args.quiet, log=args.log) as bar:
             bench = build(settings, say, bar.watch)
+            if getattr(args, "again", None) is not None:
+                bench = ask_again(settings, args.again, say, bar.watch)
     except KeyboardInterrupt:
         print(f"layercert: interrupted; the same command goes on where it stopped ({args.out})", file=sys.stderr)
         return OPEN
