@@ -267,7 +267,7 @@ class Proof:
             terms = terms + lam * (np.abs(half[1]) + half[2])  # what cancels in h + lam g was rounded before
         drop = self.ball.sigma(h)
         value = c - drop - self.slip * (terms + drop) - self.tiny
-        value = np.array([down(v) for v in value]) if self.exact else value
+        value = np.nextafter([down(v) for v in value], -np.inf) if self.exact else value  # zero: open, as in floats
         low, high = np.isfinite(value) & (side > 0), np.isfinite(value) & (side < 0)
         np.maximum.at(self.lo[k], at[low], value[low])
         np.minimum.at(self.hi[k], at[high], -value[high])

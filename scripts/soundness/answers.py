@@ -13,7 +13,7 @@ import layercert as lc
 from helpers import tiny
 from helpers.brute import brute_force, only_ties
 from layercert.norms import Norm
-from layercert.run import How, Progress, closest
+from layercert.run import GAP, How, Progress, closest
 from layercert.search.events import Event
 from layercert.system import clock
 from soundness.judge import Judge, claim_faults, faults
@@ -23,6 +23,8 @@ from soundness.truth import rational
 
 #: Seconds a question may take; what is not answered by then is undecided.
 LIMIT = 10.0
+#: Gaps that are asked for now and then, beside the default.
+GAPS = [1e-9, 1e-3, 0.1, 0.5]
 
 
 def scales(rng: Generator) -> Outcome:
@@ -49,19 +51,24 @@ def _ask(rng: Generator, question: Question) -> Outcome:
     def watch(progress: Progress, event: Event | None) -> None:
         told[0] = max(told[0], progress.lower)
 
+    gap = float(rng.choice(GAPS)) if rng.random() < 0.2 else GAP
+    threads = int(rng.integers(1, 4)) if rng.random() < 0.2 else None
     ask = {"method": method, "time_limit": LIMIT, "certificate": proof, "watch": watch, **question.options}
+    ask |= {"gap": gap, "threads": threads}
     if rng.random() < 0.6:
         result = lc.measure(question.network, question.x, question.norm, **ask)
     else:
         radius = float(np.abs(question.x).max() or 1.0) * 10.0 ** rng.uniform(-4, 1)
         result = lc.verify(question.network, question.x, radius, question.norm, **ask)
-    found = faults(judge, result, rng, told[0])
+    found = faults(judge, result, rng, told[0], gap)
     if result.certificate is not None:
-        found += proof_faults(question.network, result, rng, exact=bool(rng.random() < 0.3))
-    return Outcome(str(result.status), [f"{text} [{method}]: {question}" for text in found])
+        found += proof_faults(question.network, result, rng, bool(rng.random() < 0.3), gap)
+    return Outcome(
+        str(result.status), [f"{text} [{method}, gap {gap}, threads {threads}]: {question}" for text in found]
+    )
 
 
-def proof_faults(network: lc.Network, result: lc.Result, rng: Generator, exact: bool) -> list[str]:
+def proof_faults(network: lc.Network, result: lc.Result, rng: Generator, exact: bool, gap: float = GAP) -> list[str]:
     """The tool's own certificate must be accepted, and what it says must be true."""
     assert result.certificate is not None
     found = []
@@ -71,7 +78,8 @@ def proof_faults(network: lc.Network, result: lc.Result, rng: Generator, exact: 
             found.append(f"own certificate rejected (exact={arithmetic}): {report.reason}")
             continue
         found += claim_faults(network, result.certificate, report, rng)
-        if result.status == "exact" and not report.lower >= result.upper * (1 - 5e-6) - 1e-12 * (1 + result.upper):
+        least = result.upper * (1 - gap - 4e-6) - 1e-12 * (1 + result.upper)
+        if result.status == "exact" and not report.lower >= least:
             found.append(f"the certificate proves {report.lower} of {result.upper} only")
     return found
 

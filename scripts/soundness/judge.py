@@ -106,8 +106,9 @@ def _gradients(network: Network, x: np.ndarray) -> list[np.ndarray]:
     return [s * (F[i] - F[j]) for i in range(len(F)) for j in range(i) for s in (1.0, -1.0)]
 
 
-def faults(judge: Judge, result: lc.Result, rng: Generator, proved: float = 0.0) -> list[str]:
-    """What is false in the answer to a question; `proved` is the highest bound that was told on the way."""
+def faults(judge: Judge, result: lc.Result, rng: Generator, proved: float = 0.0, gap: float = 1e-6) -> list[str]:
+    """What is false in the answer to a question; `proved` is the highest bound that was told on the way, `gap` what was
+    asked for."""
     found: list[str] = []
     status, lower, upper, radius = str(result.status), result.lower, result.upper, result.radius
     if not lower <= upper or lower < 0:
@@ -123,7 +124,7 @@ def faults(judge: Judge, result: lc.Result, rng: Generator, proved: float = 0.0)
         found += witness_faults(judge, result.witness, upper)
         if status == "not_robust" and judge.length.above(judge.offset(result.witness), radius):
             found.append("not_robust by a witness beyond the radius")
-    if status == "exact" and not upper - lower <= 1e-6 * upper + 1e-12 * judge.size():
+    if status == "exact" and not upper - lower <= gap * upper + 1e-12 * judge.size():
         found.append(f"exact with a gap: {lower} .. {upper}")
     if status == "robust" and not (lower >= radius or math.isinf(upper)):
         found.append(f"robust to {radius} with the bound {lower}")

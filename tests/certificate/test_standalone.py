@@ -205,3 +205,14 @@ def test_norms_are_bounded_from_above() -> None:
         true = sum(float(v) ** float(q) for v in parts) ** (1 / float(q))
         assert true * (1 - 1e-12) <= float(bound) <= true * (1 + 1e-12)
     assert alone.norm_up([Fraction(9), Fraction(16)], Fraction(2)) ** 2 >= 337
+
+
+def test_a_neuron_that_is_zero_is_open_in_exact_arithmetic_too() -> None:
+    """z_2 is zero everywhere. Multipliers of a proof are made where rounding leaves it open."""
+    W = [np.array([[1.0]]), np.array([[0.0]]), np.array([[1.0], [0.0]])]
+    b = [np.zeros(1), np.zeros(1), np.zeros(2)]
+    x = np.ones(1)
+    for exact in (False, True):
+        proof = alone.Proof(W, b, x, alone.Ball(x, 2.0, 0.5, None, None, exact), exact)
+        assert proof.lo[2][0] < 0 < proof.hi[2][0]
+        assert proof.sides(2)[0] == 0

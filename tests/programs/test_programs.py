@@ -393,3 +393,15 @@ def test_box_around_has_sides_without_room() -> None:
     """The generator's own promise: the boxes of the cases are as tight as an image's."""
     box = box_around(200, np.random.default_rng(0))
     assert (box.lo == 0).any() and (box.hi == 0).any() and (box.lo <= 0).all() and (box.hi >= 0).all()
+
+
+@pytest.mark.parametrize("p", [1.0, math.inf])
+def test_tilted_programs_look_at_the_clock_one_by_one(p: float) -> None:
+    """Each is a dozen programs itself, and a batch holds hundreds."""
+    from layercert.programs.solvers.levels import Levels
+    from layercert.system import clock
+
+    programs = build("tilt 0.5, n=5", p, boxed=True).programs
+    assert len(programs) > 1
+    with clock.until(None, looks=2), pytest.raises(clock.OutOfTime):
+        Levels().solve(programs)

@@ -19,6 +19,7 @@ from layercert.geometry import Polyhedron
 from layercert.programs.kernels import SimplexKernel
 from layercert.programs.program import Candidates, Programs
 from layercert.programs.solvers.scaling import at_sight, beyond
+from layercert.system import clock
 
 #: Gap between D + beta and its tangents, relative to D, at which a program is solved.
 SOLVED = 1e-11
@@ -76,6 +77,7 @@ class Levels:
             if not np.isfinite(w[0]):
                 answers.multipliers[i] = beyond(programs, lam)
                 continue
+            clock.check()  # a dozen programs each, of hundreds in a batch
             best, weights = line.solve(int(programs.equalities[i]), w, lam)
             answers.steps[i], answers.multipliers[i] = best.w, weights
         return answers
