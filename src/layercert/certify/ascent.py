@@ -34,6 +34,25 @@ class Pass(NamedTuple):
     upper: tuple[Vector, float]  # what the layers above make of the objective
 
 
+class Better(NamedTuple):
+    """Parameters of a node's halfspace, and where its neurons are at its nearest point."""
+
+    own: Halfspace
+    point: Vector
+    state: Matrix | None  # the node as the search sees it; None: a linear piece
+
+    @property
+    def split(self) -> int:
+        """The neuron to split if that does not do; -1: none can be."""
+        from layercert.search.adaptive.lines import scores
+
+        if self.state is None:
+            return -1
+        score = np.empty(self.state.shape[1])
+        scores(self.state, score)
+        return int(score.argmax())
+
+
 class Ascent:
     """Suggestions only: nothing of this is trusted."""
 
@@ -74,13 +93,12 @@ class Ascent:
         repull(rows, Objective(*done.upper, 0.0), h, done.lams)
         return rows.slopes, rows.betas * phase, rows.pulls
 
-    def improved(self, clause: Clause, region: Any, own: Halfspace) -> tuple[Halfspace, int]:
-        """Better parameters than those given, on the region of one node; and the neuron to split if they do not do."""
+    def improved(self, clause: Clause, region: Any, own: Halfspace) -> Better:
+        """Better parameters than those given, on the region of one node."""
         if region.side.all():
-            return self._piece(clause, region, own), -1
+            return self._piece(clause, region, own)
         from layercert.search.adaptive.ascent import drop_betas, optimise
         from layercert.search.adaptive.lanes import lanes_of, store
-        from layercert.search.adaptive.lines import scores
 
         state = np.zeros((ROWS, len(own.alpha)))
         state[PHASE], state[LO], state[HI] = region.phase[0], region.lo[0], region.hi[0]
@@ -93,13 +111,11 @@ class Ascent:
         drop_betas(model, lanes)
         optimise(model, lanes, self.setting.r * ENOUGH, STEPS, np.zeros((1, len(self.setting.x))), clock.timer())
         store(lanes, 0, state, mu)
-        score = np.empty(len(own.alpha))
-        scores(state, score)
-        return Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu[: len(own.weights)]), int(score.argmax())
+        return Better(Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu[: len(own.weights)]), state[POINT], state)
 
-    def _piece(self, clause: Clause, region: Any, own: Halfspace) -> Halfspace:
+    def _piece(self, clause: Clause, region: Any, own: Halfspace) -> Better:
         """Every neuron has its side: the distance program of the linear piece, whose multipliers are beta and mu."""
         sides = region.side[0].astype(np.float64)
         answer = self.leaves.solve(sides, np.ones(len(sides), np.bool_), clause, self.task.U)
         lam = np.where(np.isfinite(answer.multipliers), np.maximum(answer.multipliers, 0.0), 0.0)
-        return Halfspace(own.alpha, lam[: len(sides)], lam[len(sides) :])
+        return Better(Halfspace(own.alpha, lam[: len(sides)], lam[len(sides) :]), sides, None)

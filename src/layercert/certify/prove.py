@@ -45,7 +45,8 @@ def prove(
     by_boxes: bool | None = None,
     recording: Recording | None = None,
 ) -> Certificate:
-    """A certificate that no unsafe point is within lower*(1 - 1e-6) of x; Unproved if that fails.
+    """A certificate that no unsafe point is within lower*(1 - 1e-6) of x, or within the problem's radius where lower is
+    no less; Unproved if that fails.
 
     by_boxes: whether to try a box tree first; None leaves it to the number of inputs.
     recording: what was recorded of the search that proved the bound; without one the search is done here.
@@ -65,9 +66,9 @@ def _prove(
     by_boxes: bool | None,
     recording: Recording | None,
 ) -> Certificate:
-    if not problem.network.fits_dense:
-        raise Unproved("the network's sparse layers are too large to be made dense, which certificates need")
-    radius = min(lower * (1.0 - MARGIN), problem.reach)
+    # a radius that was asked for is proved in full: nothing unsafe is next to it
+    full = min(lower, problem.reach) if witness is None else 0.0
+    radius = problem.radius if problem.radius <= full else min(lower * (1.0 - MARGIN), problem.reach)
     weights = problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None
     plain = without_weights(problem.within(radius))
     reason = out_of_range(plain, radius)
@@ -78,9 +79,9 @@ def _prove(
         by_boxes = suits(problem.network)
     if by_boxes and math.isinf(problem.norm.p) and radius > 0:
         # without a witness nothing says that the margin is needed, and a whole domain should be covered to its ends
-        full = min(lower, problem.reach) if witness is None else radius
-        trees = _box_trees(without_weights(problem.within(full)), full, witness)
-        radius = full if trees else radius
+        boxed = max(full, radius)
+        trees = _box_trees(without_weights(problem.within(boxed)), boxed, witness)
+        radius = boxed if trees else radius
     if not trees:
         trees = _neuron_trees(plain, radius, recording)
     return Certificate(

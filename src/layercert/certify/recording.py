@@ -146,8 +146,7 @@ def in_range(values: Vector) -> Vector:
 
 def scaled(own: Halfspace) -> Halfspace:
     """The same halfspace in range: beta and the weights scaled together, so that the largest is one."""
-    alpha = np.clip(np.nan_to_num(own.alpha, nan=0.0), 0.0, 1.0)
-    beta, weights = (np.maximum(np.where(np.isfinite(part), part, 0.0), 0.0) for part in (own.beta, own.weights))
+    alpha, beta, weights = (np.maximum(np.where(np.isfinite(part), part, 0.0), 0.0) for part in own)
     top = max(float(beta.max(initial=0.0)), float(weights.max(initial=0.0)))
-    scale = top if 0.0 < top < math.inf else 1.0
-    return Halfspace(alpha, beta / scale, weights / scale)
+    scale = top if top > 0.0 else 1.0
+    return Halfspace(np.minimum(alpha, 1.0), beta / scale, weights / scale)

@@ -19,7 +19,7 @@ from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import LANES, Halfspaces, Objectives, StepFloats, regions_of
 from layercert.certificate.step_walk import lines_of
 from layercert.certificate.steps import StepTree
-from layercert.certify.ascent import Ascent, Pass
+from layercert.certify.ascent import Ascent, Better, Pass
 from layercert.certify.log import ALPHA, Aim, Log, Node, Rows, Step
 from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot, stored
 from layercert.problem import Clause
@@ -58,7 +58,7 @@ class Branch:
     owns: list[Halfspace] = field(default_factory=list)
     gap: float = np.inf
     turns: int = 0
-    split: int = -1  # the neuron that promises most, where the search knows none
+    better: Better | None = None  # the last parameters that were found here
     moving: bool = False  # rows are moved from pass to pass, in a store of its own
     piece: bool = False  # a linear piece with its own multipliers: nothing is left to try
     done: bool = False
@@ -170,8 +170,8 @@ class Replay:
         """The parameters to try next, as they will be read."""
         if branch.plan.root or branch.turns or regions.side[at].all():
             self.repaired += 1
-            better, branch.split = self.ascent.improved(self.clause, line_of(regions, at), branch.owns[0])
-            branch.owns, branch.piece = [better], branch.split < 0
+            branch.better = self.ascent.improved(self.clause, line_of(regions, at), branch.owns[0])
+            branch.owns, branch.piece = [branch.better.own], branch.better.state is None
         own = scaled(branch.owns[-1])
         if branch.piece:
             self.exact_slopes = True
@@ -274,7 +274,8 @@ class Replay:
         below = int(self.starts[np.searchsorted(self.starts, neurons[0], side="right") - 1])
         both, side = np.concatenate([neurons, neurons]), np.ones(m)
         side[len(neurons) :] = -1.0
-        touch = (branch.owns[-1].alpha[:below] > 0.5).astype(np.float64)
+        near = branch.owns[-1].alpha - 0.5 if branch.better is None else branch.better.point
+        touch = (near[:below] > 0).astype(np.float64)
         known = branch.rows or self.nothing
         rows, signs = 2 * both + (side < 0), regions.side[at, :below]
         slopes, splits, pulls = recall(known, rows, signs, touch, len(known.betas) > 0)
@@ -284,7 +285,7 @@ class Replay:
         """Split a node that is not closed, where the search did or where it promises most; on first."""
         plan, neuron = branch.plan, branch.plan.neuron
         if plan.children is None:
-            neuron = branch.split
+            neuron = -1 if branch.better is None else branch.better.split
             if neuron < 0:
                 raise Unproved(
                     "a linear piece is not closed by its own multipliers: rounding is as large as the margin"

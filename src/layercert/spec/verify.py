@@ -18,8 +18,8 @@ import numpy as np
 from layercert.arrays import Vector
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
-from layercert.certify import Unproved, prove
-from layercert.methods import method_named
+from layercert.certify import Recording, Unproved, prove
+from layercert.methods import INPUT_SPLIT, method_named
 from layercert.network import Network
 from layercert.problem import Problem
 from layercert.run import deadline_of
@@ -164,7 +164,7 @@ def verify_spec(
     name = used or ("none" if found is None else "samples")
     seconds = clock.now() - started
     result = SpecResult(answer, found, name, seconds, len(searches), closed, programs, note)
-    return _certified(result, network, spec, deadline_of(time_limit)) if certificate else result
+    return _certified(result, searches, spec, deadline_of(time_limit)) if certificate else result
 
 
 def _sieved(network: Network, spec: Spec, how: How, deadline: float | None) -> tuple[list[_CaseSearch], bool]:
@@ -235,6 +235,7 @@ class _CaseSearch:
         self.programs = 0
         self.interrupted = False
         self.shrunk = False
+        self.recording: Recording | None = None  # of the search that answered, for its certificate
         self._session: Session | None = None
 
     def advance(self, until: float | None, threads: int | None = None) -> None:
@@ -245,7 +246,9 @@ class _CaseSearch:
                 problem = problem_of(self.case, self.network, SHRINK if self.shrunk else 0.0)
                 if not self.shrunk and self._quickly(problem):
                     return
-                self._session = Session(problem, replace(self.how, threads=threads), True, self.deadline)
+                self.recording = Recording() if self.how.certificate and not self.shrunk else None
+                how = replace(self.how, threads=threads)
+                self._session = Session(problem, how, True, self.deadline, self.recording)
             self._session.widen(threads or 1)
             if not self._session.advance(until):
                 return
@@ -255,6 +258,13 @@ class _CaseSearch:
             self._judge(session)
             if session.late:
                 return
+
+    def prove(self, deadline: float | None) -> Certificate:
+        """The proof that the case is unsat."""
+        problem = problem_of(self.case, self.network)
+        by_boxes = None if self.recording is None else self.method == INPUT_SPLIT
+        # "no distance is too large": the proof covers the whole domain
+        return prove(problem, math.inf, None, math.inf, deadline, by_boxes, self.recording)
 
     def _at_a_point(self) -> bool:
         """A box that is a single point is decided by the outputs there, strict inequalities included."""
@@ -320,19 +330,17 @@ def _doubts(found: Counterexample) -> str:
     return "; ".join(doubts)
 
 
-def _certified(result: SpecResult, network: Network, spec: Spec, deadline: float | None) -> SpecResult:
-    """The result with its proofs, or with a note why there are none."""
+def _certified(result: SpecResult, searches: list[_CaseSearch], spec: Spec, deadline: float | None) -> SpecResult:
+    """The result with its proofs, from what was recorded of the searches; or with a note why there are none."""
     if not spec.cases:
         nothing = "so the property file is the whole proof, and there is no certificate to write"
         return replace(result, note=f"{result.note or 'the property has no case'}, {nothing}")
     try:
         if result.counterexample is not None:
-            proofs = [_certify_point(result.counterexample, network, spec)]
+            proofs = [_certify_point(result.counterexample, searches[0].network, spec)]
         elif result.answer is Answer.UNSAT:
-            problems = (problem_of(case, network) for case in spec.cases)
-            # "no distance is too large": the proof covers the whole domain
             with one_thread():
-                proofs = [prove(problem, math.inf, None, math.inf, deadline) for problem in problems]
+                proofs = [search.prove(deadline) for search in searches]
         else:
             proofs = []
     except Unproved as error:
