@@ -14,16 +14,14 @@ same descent from t z_i + pull F (t = 1 or -1) gives h.w + c <= t z_i at unsafe 
 
     t z_i >= h.w + c + lam (g.w + s) >= c + lam s - sigma(h + lam g),      sigma(t) = max of -t.w on ball and box,
 
-which bounds neuron i and makes the next chords shorter. A tree of cases (z_j >= 0 or z_j <= 0) covers all points. All
-numbers in the file (alpha, mu, pull, lam, ..) may be anything in range, so they need no trust.
+which makes chords shorter. A tree of cases (z_j >= 0 or z_j <= 0) covers all points. Any numbers in range will do.
 
 Arithmetic. With --exact all numbers are fractions; only roots and powers are bounded (from above), and bounds of
 neurons are rounded outward to float64 when they are stored. Without it everything is float64: a sum of n terms is wrong
 by less than n u / (1 - n u) times the sum of the absolute terms, u = 2^-53, in whatever order. `eps` is that for more
 terms than any sum here has. A descent taken at its word (its computed vectors are exact numbers from then on) errs at
 neuron j by eps (|A_j| + beta_j)(4 Z_j + 3 M_j): three roundings in S_j, which meets |z_j| <= Z_j; the sums for c and
-for the next A, which meet |W_j| x + |b_j| <= M_j. What underflow takes is less than TINY as long as values and products
-of weights stay below 1e75, which is checked. In exact mode all these margins are zero.
+for the next A, which meet |W_j| x + |b_j| <= M_j. Underflow takes less than TINY where numbers stay below 1e75.
 """
 
 import hashlib
@@ -82,9 +80,7 @@ def read_network(path):
 
 def fractions_of(a):
     """An array of float64 as an array of fractions."""
-    out = np.empty(np.shape(a), dtype=object)
-    out.ravel()[:] = [Fraction(float(v)) for v in np.ravel(a)]
-    return out
+    return np.frompyfunc(Fraction, 1, 1)(np.asarray(a, dtype=np.float64))
 
 
 def down(value):
@@ -365,7 +361,7 @@ def prove_boxes(W, b, C, d, lo, hi, t, exact):
     """Walk a tree that cuts boxes of inputs; the number of its leaves, which are cut further: cuts need no trust."""
     axis, cut = t["axis"], t["cut"]
     good = axis.ndim == 1 and axis.shape == cut.shape and axis.dtype.kind == "i" and cut.dtype.kind == "f"
-    need(good and np.isfinite(cut).all() and (axis < len(lo)).all(), "a box tree's arrays do not fit")
+    need(good and np.isfinite(cut[axis >= 0]).all() and (axis < len(lo)).all(), "a box tree's arrays do not fit")
     stack, leaves = [(lo, hi)], 0
     for node, (a, at) in enumerate(zip(axis.tolist(), cut.astype(np.float64).tolist(), strict=True)):
         need(stack, "the tree is complete before its last node")
@@ -432,15 +428,19 @@ def check(proof_path, network_path, exact):
     check_clauses(clauses, header["targets"], label, asked, len(b[-1]))
     leaves, ball = 0, Ball(x, p, r, box, weights, exact)
     proof = Proof(W, b, x, ball, exact) if r > 0 else None
-    for i in numbers if r > 0 else ():
+    for i in numbers:
         tree = {name[: -len(str(i))]: a for name, a in arrays.items() if name.rstrip("0123456789") + str(i) == name}
-        if "axis" in tree:
-            need(weights is None, "box trees with weights are beyond this checker")
-            lo, hi = np.nextafter(x - r, -np.inf), np.nextafter(x + r, np.inf)
+        need("axis" in tree or "steps" in tree, "a tree is missing, or of format 1, which this checker does not read")
+        if "axis" in tree and r > 0:
+            far = np.nextafter(r / ball.weights, np.inf)
+            lo, hi = np.nextafter(x - far, -np.inf), np.nextafter(x + far, np.inf)
             lo, hi = (lo, hi) if box is None else (np.maximum(lo, low), np.minimum(hi, high))
+            at = np.clip(
+                tree["axis"], 0, len(x) - 1
+            )  # with weights cuts are of weights * (v - x); rounding is harmless
+            tree["cut"] = tree["cut"] if weights is None else x[at] + tree["cut"] / weights[at]
             leaves += prove_boxes(W, b, *clauses[i], lo, hi, tree, exact)
-        else:
-            need("steps" in tree, "its trees are of format 1, which this checker does not read")
+        elif r > 0:
             leaves += prove_tree(proof, *clauses[i], tree)
     witness = "there is no witness"
     need("witness" in arrays or r > 0 or not is_unsafe(W, b, x, clauses), "x itself is unsafe")
@@ -452,7 +452,7 @@ def check(proof_path, network_path, exact):
         moved = abs(fractions_of(v) - fractions_of(x)) * fractions_of(ball.weights)
         length = max(moved) if math.isinf(p) else sum(moved) if p == 1.0 else norm_up(list(moved), Fraction(p))
         upper = -down(-Fraction(length))
-        need(abs(header["upper"] - upper) <= 1e-9 * upper + 1e-12, f"the witness is at distance {upper}")
+        need(upper * (1 - 1e-9) <= header["upper"] <= upper * (1 + 1e-9) + 1e-12, f"the witness is at distance {upper}")
         witness = f"the witness, which is unsafe, lies at distance {upper:.9g}"
     norm = ("l_inf" if math.isinf(p) else f"l_{p:g}") + ("" if weights is None else " (weighted)")
     where = f"within {norm} distance {r:.9g} of x" + ("" if box is None else " inside the domain")

@@ -17,6 +17,7 @@ import numpy as np
 
 from layercert.errors import LayerCertError
 from soundness.answers import agreement, domains, radii, scales, stopped, ties
+from soundness.checkers import checkers
 from soundness.discrete import whole
 from soundness.files import files
 from soundness.graphs import graphs
@@ -37,6 +38,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "properties": (properties, 4000),
     "graphs": (graphs, 3000),
     "whole": (whole, 2000),
+    "checkers": (checkers, 600),
 }
 #: Seconds after which a case that does not end is a fault; compiling is part of the first ones, on busy machines too.
 PATIENCE = 1200

@@ -32,8 +32,8 @@ from layercert.system import clock
 CAUTION = 2.0
 #: Nodes that are worked on together.
 TOGETHER = 16
-#: Most rounds of tightening at the root, at a leaf, and at a node that is split.
-ROOT_ROUNDS, LEAF_ROUNDS, SPLIT_ROUNDS = 24, 12, 1
+#: Most rounds of tightening at the root and at a leaf; a node that is split has one.
+ROOT_ROUNDS, LEAF_ROUNDS = 24, 12
 #: A round that does not close this share of the gap is the last one without repair, or the last one.
 WORTHWHILE = 0.03
 #: A bound that narrows its neuron's range by less than this share is not worth a row, unless it settles the sign.
@@ -135,7 +135,8 @@ class Replay:
                     branch.done = True
                 elif self._goes_on(branch, float(gaps[i])):
                     branch.done = self._tighten(branch, regions, at, halves, i)
-                    left.append(at)
+                    if branch.plan.root or branch.plan.children is None:  # else its children go on
+                        left.append(at)
                 else:
                     branch.node.steps.pop()
             going = [at for at in left if not batch[at].done]
@@ -154,8 +155,6 @@ class Replay:
         """Is another round worth it? With the same parameters while they help, then with better ones."""
         plan = branch.plan
         most = ROOT_ROUNDS if plan.root else LEAF_ROUNDS
-        if plan.children is not None and not plan.root:
-            most = SPLIT_ROUNDS
         helped = gap < (1.0 - WORTHWHILE) * branch.gap
         branch.gap = min(gap, branch.gap)
         branch.turns += 1

@@ -1,0 +1,173 @@
+"""How certificates are made: from what the search told, whatever its threads, its end and its question."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import layercert as lc
+from helpers.standalone import alone
+from layercert import network as network_module
+from layercert.certificate.checker import check
+from layercert.certificate.claim import BoxTree
+from layercert.certify import Recording, prove
+from layercert.certify.digest import Digest
+from layercert.certify.log import Aim, Log, Node, Rows, Step
+from layercert.network import Network
+from layercert.problem import robustness
+from layercert.programs.stacks import make_chain
+from layercert.search.adaptive import adaptive
+from layercert.search.events import Bound
+from layercert.search.task import Task
+
+
+def network_of(seed: int, sizes: list[int]) -> tuple[Network, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)]
+    return Network.from_arrays(weights, [rng.normal(size=m) * 0.5 for m in sizes[1:]]), rng.uniform(-1, 1, sizes[0])
+
+
+@pytest.fixture
+def no_second_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("a second search")
+
+    monkeypatch.setattr(sys.modules["layercert.certify.prove"], "adaptive", never)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf", 3])
+def test_two_threads_leave_a_proof_too(norm: Any, no_second_search: None) -> None:
+    net, x = network_of(3, [5, 14, 12, 3])
+    r = lc.measure(net, x, norm, domain=(x - 2, x + 2), method="adaptive", threads=2, certificate=True)
+    assert r.status == "exact" and r.certificate is not None and check(net, r.certificate).ok
+
+
+@pytest.mark.parametrize("bounds", [2, 4, 8])
+def test_a_search_that_is_stopped_leaves_a_proof_of_the_bound_it_had_reached(
+    bounds: int, no_second_search: None
+) -> None:
+    """The best open nodes wait in the queue: their halfspaces are leaves."""
+    net, x = network_of(28, [6, 20, 20, 3])
+    problem = robustness(net, x, "linf", domain=(x - 3, x + 3), radius=1.0)
+    recording, lower, seen = Recording(), 0.0, 0
+    task = Task(problem, make_chain("default", problem.norm), 1.0)
+    for event in adaptive(replace_recorder(task, recording)):
+        lower = max(lower, event.lower) if isinstance(event, Bound) else lower
+        seen += isinstance(event, Bound)
+        if seen == bounds and lower > 0:
+            break
+    assert 0 < lower < 1
+    proof = prove(problem, lower, None, math.inf, by_boxes=False, recording=recording)
+    assert proof.radius == pytest.approx(lower, rel=2e-6) and check(net, proof).ok
+
+
+def replace_recorder(task: Task, recording: Recording) -> Task:
+    task.recorder = recording
+    return task
+
+
+def test_a_radius_that_was_asked_for_is_proved_in_full(no_second_search: None) -> None:
+    net, x = network_of(4, [6, 12, 12, 3])
+    far = lc.measure(net, x, "l2", method="adaptive").lower
+    r = lc.verify(net, x, 0.9 * far, "l2", method="adaptive", certificate=True)
+    assert r.status == "robust" and r.certificate is not None and r.certificate.radius == 0.9 * far
+    assert check(net, r.certificate).ok
+
+
+def test_properties_are_proved_from_their_own_search(no_second_search: None, tmp_path: Path) -> None:
+    net, x = network_of(7, [6, 14, 14, 2])
+    y = int(net.classify(x))
+    lines = [f"(declare-const X_{i} Real)" for i in range(6)] + [f"(declare-const Y_{j} Real)" for j in range(2)]
+    r = 0.7 * lc.measure(net, x, "linf", method="adaptive").lower
+    for i, v in enumerate(x):
+        lines += [f"(assert (>= X_{i} {v - r:.17f}))", f"(assert (<= X_{i} {v + r:.17f}))"]
+    (tmp_path / "p.vnnlib").write_text("\n".join([*lines, f"(assert (<= Y_{y} Y_{1 - y}))"]))
+    spec = lc.load_spec(tmp_path / "p.vnnlib")
+    result = lc.verify_spec(net, spec, method="adaptive", certificate=True)
+    assert result.answer == "unsat" and len(result.certificates) == 1, result.note
+    assert lc.check_spec(net, spec, result.certificates).ok
+
+
+def test_networks_that_do_not_fit_dense_have_certificates(
+    monkeypatch: pytest.MonkeyPatch, no_second_search: None
+) -> None:
+    """A band of weights, as convolutions have; the limit is made small, so that nothing may become dense."""
+    rng = np.random.default_rng(0)
+    bands = [csr_array(np.triu(np.tril(rng.normal(size=(60, 60)), 3), -3)) for _ in range(2)]
+    net = Network(
+        (*bands, rng.normal(size=(3, 60)) * 0.2), (*(rng.normal(size=60) * 0.3 for _ in range(2)), rng.normal(size=3))
+    )
+    monkeypatch.setattr(network_module, "DENSE_BYTES", 1000)
+    assert not net.fits_dense
+    x = rng.uniform(size=60)
+    r = lc.verify(net, x, 0.01, "linf", domain=(0, 1), certificate=True)
+    assert r.status == "robust" and r.certificate is not None, r.note
+    assert check(net, r.certificate).ok
+
+
+def rows_at(first: int, targets: list[int]) -> Rows:
+    """Rows without slopes or multipliers of sides."""
+    n, none = len(targets), np.zeros(0, np.int32)
+    zeros = np.zeros(n, np.int64)
+    own = Digest(zeros, none, zeros, none, none.astype(np.uint8), zeros, none, np.zeros(0))
+    return Rows(first, np.array(targets), np.ones(n), np.zeros(n), np.arange(1.0, n + 1), own)
+
+
+def test_what_no_leaf_rests_on_is_left_out() -> None:
+    """Two rows of which one is needed, a step that nobody needs, and a split whose first part is closed without it."""
+    log, aim = Log((3,)), Aim(np.full(3, 0.5), np.zeros(3), np.ones(1))
+    none = np.zeros(0, np.int64)
+    first = log.add(np.array([0]), none)  # a halfspace
+    rows = log.add(np.array([1, 1]), np.array([first, first]))  # which two rows use
+    idle = log.add(np.array([1]), np.array([rows + 1]))  # a second step, whose halfspace uses the second row
+    log.root.steps = [Step(first, aim, [rows_at(rows, [0, 1])]), Step(idle, aim)]
+    parts = [Node(), Node()]
+    for node in parts:
+        log.root.splits.append(log.add(np.array([0]), none))
+        closer = log.add(np.array([1]), np.array([rows]))
+        node.steps, node.closers = [Step(closer, aim)], [closer]
+    log.root.neuron, log.root.children = 2, parts
+    tree = log.pack(False, 1)
+    assert tree.layer.tolist() == [0] and tree.steps.tolist() == [2] and tree.uses.tolist() == [1, 0]
+    assert tree.target.tolist() == [0] and tree.lam.tolist() == [1.0]
+
+
+def test_a_split_that_a_leaf_rests_on_stays() -> None:
+    log, aim = Log((3,)), Aim(np.full(3, 0.5), np.zeros(3), np.ones(1))
+    none = np.zeros(0, np.int64)
+    parts = [Node(), Node()]
+    for node in parts:
+        log.root.splits.append(log.add(np.array([0]), none))
+        closer = log.add(np.array([1]), np.array([log.root.splits[-1]]))
+        node.steps, node.closers = [Step(closer, aim)], [closer]
+    log.root.neuron, log.root.children = 2, parts
+    tree = log.pack(False, 1)
+    assert tree.layer.tolist() == [1, 0, 0] and tree.neuron.tolist() == [2, 0, 0]
+
+
+def test_box_trees_with_weights_in_the_stand_alone_checker(tmp_path: Path) -> None:
+    accepted = 0
+    for seed in (0, 2, 3, 5):
+        net, x = network_of(seed, [3, 8, 8, 3])
+        weights = np.random.default_rng(seed).uniform(0.3, 3, 3)
+        domain = (x - 2, x + 1) if seed % 2 else None
+        r = lc.verify(net, x, 0.1, "linf", method="input-split", weights=weights, domain=domain, certificate=True)
+        if r.certificate is None or not isinstance(r.certificate.trees[0], BoxTree):
+            continue
+        net.save(tmp_path / "n.npz")
+        r.certificate.save(tmp_path / "c.npz")
+        files = [str(tmp_path / "c.npz"), str(tmp_path / "n.npz")]
+        assert check(net, r.certificate).ok and alone.main(files) == 0
+        wider = replace(r.certificate, radius=40 * r.certificate.radius)
+        wider.save(tmp_path / "c.npz")
+        assert not check(net, wider).ok and alone.main(files) == 1
+        accepted += 1
+    assert accepted >= 2
