@@ -31,6 +31,7 @@ class Batch(NamedTuple):
     clauses: Indices
     bounds: Vector
     points: Matrix  # where the node's halfspace is nearest to x: the next attack starts there
+    wanted: NDArray[np.intp]  # node, neurons that are the candidates for a split; -1 and what follows: none
 
 
 class Effort(NamedTuple):

@@ -19,7 +19,7 @@ def batch_of(nodes, neurons, rows, inputs):  # type: ignore[no-untyped-def]
     """Room for some nodes."""
     return Batch(
         np.empty((nodes, ROWS, neurons)), np.zeros((nodes, rows)), np.empty(nodes, np.intp), np.empty(nodes),
-        np.zeros((nodes, inputs)),
+        np.zeros((nodes, inputs)), np.full((nodes, 1), -1, np.intp),
     )  # fmt: skip
 
 
@@ -51,7 +51,12 @@ def expand(model, kept, parents, U, goal, effort, timer):  # type: ignore[no-unt
         scores(parents.states[n], score)
         tried = np.empty(effort.candidates, np.intp)
         count = 0
-        while count < effort.candidates:
+        for i in parents.wanted[n]:
+            if i < 0 or count == effort.candidates:
+                break
+            tried[count] = i
+            count += 1
+        while count < effort.candidates and parents.wanted[n, 0] < 0:
             i = int(np.argmax(score))
             if score[i] < 0.0 or (count > 0 and score[i] <= 0.0):
                 break

@@ -1,14 +1,14 @@
 """A node of the tree: as the kernels use it, and in few bytes, as it waits in a long queue, in a file or on its way.
 
-What a packed node leaves out can be computed again: coefficients and the relaxed point by one pass, neurons that are
-stable in the whole ball from the root. Bounds of neurons are kept as float32, rounded outwards: they stay proved.
+What a packed node leaves out can be computed again: coefficients and the relaxed point by one pass, what should be
+split by its linear programs, neurons that are stable in the whole ball from the root. Bounds of neurons are kept as float32, rounded outwards: they stay proved.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ class Node:
     programmed: bool = False  # has had its linear programs
     stale: bool = False  # was packed: its coefficients and its point are to be computed again
     packed: bytes | None = None  # the node in few bytes, if anybody needed it
+    wanted: Indices = field(default_factory=lambda: np.empty(0, np.intp))  # what its programs say should be split
 
     @property
     def halfspace(self) -> Halfspace:
@@ -81,7 +82,7 @@ class Packing:
                 state[ALPHA, is_open].astype("<f4"), state[BETA, is_split].astype("<f4"), node.weights.astype("<f8"),
             )  # fmt: skip
             head = _HEAD.pack(
-                node.clause, node.bound, node.radius, int(is_split.sum()), int(node.programmed),
+                node.clause, node.bound, node.radius, int(is_split.sum()), int(node.programmed and not len(node.wanted)),
                 len(node.weights), len(self.free), int(is_open.sum()), int(is_split.sum()),
             )  # fmt: skip
             node.packed = head + b"".join(part.tobytes() for part in parts)

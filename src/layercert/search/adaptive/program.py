@@ -25,6 +25,10 @@ from layercert.search.adaptive.model import HI, LO, PHASE
 from layercert.system import clock
 
 
+#: The solver's outputs are above relu by more than its tolerance.
+ABOVE = 1e-9
+
+
 class Multipliers(NamedTuple):
     """What the program says of a node."""
 
@@ -33,6 +37,7 @@ class Multipliers(NamedTuple):
     beta: Vector
     mu: Vector
     step: Vector  # where F is least, as an offset from x
+    cheating: Indices  # the neurons whose output there is above relu, by what F gains from that, the most first
 
 
 def solve(problem: Problem, maps: Sequence[LinearMap], clause: Clause, state: Matrix, U: float) -> Multipliers | None:
@@ -136,4 +141,20 @@ class _Forms:
             at, column = at + 2 * count, column + count
             beta[first + splits.at] = duals[at : at + len(splits.at)]
             at += len(splits.at)
-        return Multipliers(float(answer.fun), alpha, beta, duals[at : at + rows], answer.x[: self.inputs])
+        mu, step = duals[at : at + rows], answer.x[: self.inputs]
+        return Multipliers(float(answer.fun), alpha, beta, mu, step, self._cheating(answer.x, duals))
+
+    def _cheating(self, point: Vector, duals: Vector) -> Indices:
+        """No split of another neuron can change the program's answer: its least point stays in one of the children."""
+        neurons, gains = [], []
+        at, column = 0, self.inputs
+        for k, (A, c, low, splits) in enumerate(self.layers):
+            count = len(low.open)
+            z = (A @ point[: A.shape[1]] + c)[low.open]
+            above = point[column : column + count] - np.maximum(z, 0.0)
+            upper = duals[at + count : at + 2 * count]  # of h <= slope z + offset
+            neurons.append(int(self.noff[k]) + low.open)
+            gains.append(np.where(above > ABOVE, above * upper, 0.0))
+            at, column = at + 2 * count + len(splits.at), column + count
+        gain = np.concatenate(gains)
+        return np.concatenate(neurons)[np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]]

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 POLISHED, REPOLISHED, FLIPS = 60, 3, 6
 #: Nodes this near to U (relative) get linear programs, so many at most, while each closes this share of the gap.
 NEAR, PROGRAMS, PROGRAM_SHARE = 3e-3, 6, 0.2
+#: A program tells what to split if it is no further below U than this many times the bound that is known.
+TELLING = 2.0
 #: A piece is nearer if its point is, by this much (relative).
 WORTH_MOVING = 1e-7
 #: The first nodes are all attacked from their nearest points, of later ones one in so many: an attack takes as long as
@@ -213,6 +215,8 @@ class Worker:
             node.state[ALPHA] = np.where(found.alpha >= 0, found.alpha, node.state[ALPHA])
             node.state[BETA], node.weights = found.beta, found.mu
             value = float(self._value(node))
+            # where the program is far below what is known, its point says nothing about what holds the bound down
+            node.wanted = found.cheating if ball.U - value <= TELLING * (ball.U - before) else found.cheating[:0]
             if value <= node.bound:
                 node.state, node.weights = old
             node.bound = max(node.bound, value)
@@ -262,12 +266,17 @@ class Worker:
         from layercert.search.adaptive.branch import Batch
 
         rows = self.ball.rows
+        wanted = np.full((len(nodes), max(1, self.effort.candidates)), -1, np.intp)
+        for places, node in zip(wanted, nodes, strict=True):
+            first = node.wanted[: len(places)]
+            places[: len(first)] = first
         return Batch(
             np.stack([node.state for node in nodes]),
             np.stack([np.pad(node.weights, (0, rows - len(node.weights))) for node in nodes]),
             np.array([node.clause for node in nodes], np.intp),
             np.array([node.bound for node in nodes]),
             np.zeros((len(nodes), self.ball.model.net.inputs)),
+            wanted,
         )
 
     def consider(self, node: Node, step: Vector) -> Generator[Event, None, Fate]:
