@@ -121,11 +121,11 @@ def _from_afar(problem: Problem, U: float) -> Found | None:
 
 def _shorter(problem: Problem, found: Found) -> Found:
     """Slide from a witness towards x along the boundary."""
-    from layercert.attack.kernel import PackedProblem, seek
+    from layercert.attack.kernel import FINE, PackedProblem, seek
 
     step, U, clause = found
     at = next(i for i, each in enumerate(problem.clauses) if each is clause)
-    distance, w = seek(PackedProblem.of(problem), at, step, STEPS, U, clock.timer())
+    distance, w = seek(PackedProblem.of(problem), at, step, STEPS, U, FINE, clock.timer())
     return (w, float(distance), clause) if distance < U else found
 
 

@@ -18,8 +18,12 @@ from layercert.compiled.packed import PackedNetwork, row_add, row_dot
 from layercert.compiled.timer import late
 from layercert.problem import Problem
 
-#: Halvings of the segment between an unsafe point and a safe one, and how short it is when a straight line takes over.
-HALVINGS, SHORT = 40, 1e-3
+#: Looks at the segment between an unsafe point and a safe one, and how short it is in the end.
+CROSSINGS, SHORT = 30, 1e-4
+#: Beside the value at the other end, this is nothing.
+SLIGHT = 1e-3
+#: A run from x comes to rest at this gain, the best of all at that one.
+COARSE, FINE = 3e-3, 1e-6
 
 
 class PackedProblem(NamedTuple):
@@ -112,28 +116,77 @@ def row_gradient(asked, z, row, S, g):  # type: ignore[no-untyped-def]
                     row_add(net, 0, i, S[i], g, 0)
 
 
+class Room(NamedTuple):
+    """Scratch of one run."""
+
+    v: Vector
+    z: Vector
+    S: Vector
+    g: Vector
+    move: Vector
+    near_lo: Vector
+    near_hi: Vector
+
+
 @njit_sums
-def seek(asked, clause, start, steps, best, timer):  # type: ignore[no-untyped-def]
+def room_for(asked):  # type: ignore[no-untyped-def]
+    n, N = len(asked.x), len(asked.net.b)
+    return Room(np.empty(n), np.empty(N), np.empty(N), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
+
+
+@njit_sums
+def seek(asked, clause, start, steps, best, rest, timer):  # type: ignore[no-untyped-def]
     """From x + start to an unsafe point of one clause, then towards x along the boundary until that stalls.
 
-    Returns the distance and offset of the nearest point found, the distance being inf when there is none.
-    Gives up on a run that comes to rest beyond 2*best.
+    Returns the distance and offset of the nearest point found, the distance being inf when there is none. A run comes
+    to rest when a slide brings it nearer by less than the share `rest`, and is given up where it rests beyond 2*best.
     """
-    x, lo, hi, boxed, p = asked.x, asked.lo, asked.hi, asked.boxed, asked.p
-    n, N = len(x), len(asked.net.b)
-    w, g, move, trial = start.copy(), np.empty(n), np.empty(n), np.empty(n)
-    v, z, S = np.empty(n), np.empty(N), np.empty(N)
-    near_lo, near_hi = np.empty(n), np.empty(n)
-    value = np.inf
-    for step in range(steps):  # steepest steps onto the plane of the current piece
+    p, w, room = asked.p, start.copy(), room_for(asked)
+    value = approach(asked, clause, w, steps, room, timer)
+    if value > 0:
+        return np.inf, w
+    x, g, v, trial = asked.x, room.g, room.v, np.zeros(len(w))
+    distance = np.inf
+    for _ in range(steps):  # back to the boundary, on the way to x at first, then to the nearest point of its plane
         if late(timer):
-            return np.inf, w
+            break
+        value = last_unsafe(asked, clause, w, trial, value, room)
+        length = lp_norm(w, p)
+        if length > distance * (1.0 - rest) or (length > 2.0 * best and distance < np.inf):
+            distance = min(distance, length)
+            break
+        distance = length
+        for i in range(len(w)):
+            v[i] = x[i] + w[i]
+        value, row = clause_value(asked, v, room.z, clause)
+        row_gradient(asked, room.z, row, room.S, g)
+        at = value
+        for i in range(len(w)):
+            at -= g[i] * w[i]
+        if at <= 0:  # the piece's plane has x on its unsafe side
+            clear(trial)
+            continue
+        shorter, _ = nearest_step(g, at * (1.0 + 1e-12), asked.lo, asked.hi, asked.boxed, p, trial)
+        if not shorter < distance:
+            break
+    return distance, w
+
+
+@njit_sums
+def approach(asked, clause, w, steps, room, timer):  # type: ignore[no-untyped-def]
+    """Steepest steps onto the plane of the current piece, until w is unsafe: then the value is not positive."""
+    x, lo, hi, p = asked.x, asked.lo, asked.hi, asked.p
+    g, move, v, n = room.g, room.move, room.v, len(w)
+    value = np.inf
+    for step in range(steps):
+        if late(timer):
+            return np.inf
         for i in range(n):
             v[i] = x[i] + w[i]
-        value, row = clause_value(asked, v, z, clause)
+        value, row = clause_value(asked, v, room.z, clause)
         if value <= 0:
             break
-        row_gradient(asked, z, row, S, g)
+        row_gradient(asked, room.z, row, room.S, g)
         # alternate between the plane's point nearest to x (short in the end) and nearest to v (sure to get there)
         from_x = step < steps // 3
         at = value
@@ -142,71 +195,52 @@ def seek(asked, clause, start, steps, best, timer):  # type: ignore[no-untyped-d
                 at -= g[i] * w[i]
             from_x = at > 0
         if from_x:
-            length, _ = nearest_step(g, at * (1.0 + 1e-9), lo, hi, boxed, p, move)
+            length, _ = nearest_step(g, at * (1.0 + 1e-9), lo, hi, asked.boxed, p, move)
             for i in range(n):
                 move[i] -= w[i]
             pace = 1.0 if step == 0 else 0.7
         else:
             for i in range(n):
-                near_lo[i], near_hi[i] = lo[i] - w[i], hi[i] - w[i]
-            length, _ = nearest_step(g, value * 1.02, near_lo, near_hi, boxed, p, move)
+                room.near_lo[i], room.near_hi[i] = lo[i] - w[i], hi[i] - w[i]
+            length, _ = nearest_step(g, value * 1.02, room.near_lo, room.near_hi, asked.boxed, p, move)
             pace = 1.0
         if not np.isfinite(length) and lp_norm(move, p) == 0.0:
             break
         for i in range(n):
             w[i] = min(max(w[i] + pace * move[i], lo[i]), hi[i])
-    if value > 0:
-        return np.inf, w
-    # w is unsafe: back to the boundary on the way to x, then slide along it
-    distance = np.inf
-    clear(trial)
-    for _ in range(steps):
-        if late(timer):
-            break
-        # the last unsafe point between w (unsafe) and trial (maybe safe)
-        low, high, at_low = 0.0, 1.0, value
-        for halving in range(HALVINGS):
-            middle = 1.0 if halving == 0 else 0.5 * (low + high)
-            for i in range(n):
-                v[i] = x[i] + (w[i] + middle * (trial[i] - w[i]))
-            value, row = clause_value(asked, v, z, clause)
-            if value <= 0:
-                low, at_low = middle, value
-                if middle == 1.0:
-                    break
-            else:
-                high = middle
-            if high - low < SHORT and halving > 3 and high < 1.0:
-                # within one piece the crossing is where the straight line says
-                if at_low < 0 < value:
-                    cross = low + (high - low) * at_low / (at_low - value) * (1.0 - 1e-7)
-                    for i in range(n):
-                        v[i] = x[i] + (w[i] + cross * (trial[i] - w[i]))
-                    value, row = clause_value(asked, v, z, clause)
-                    if value <= 0:
-                        low = cross
+    return value
+
+
+@njit_sums
+def last_unsafe(asked, clause, w, trial, value, room):  # type: ignore[no-untyped-def]
+    """Move w, which is unsafe with this value, towards `trial` as far as it stays so; the value there.
+
+    Where the straight line between the ends of the bracket crosses zero, or halfway: within one piece the line is
+    right, and a network of a thousand neurons has few pieces on a short way.
+    """
+    x, v = asked.x, room.v
+    low, high, at_low, at_high = 0.0, 1.0, value, np.inf
+    for look in range(CROSSINGS):
+        if look == 0:
+            middle = 1.0
+        elif look % 3 == 2 or at_low > -SLIGHT * at_high:
+            middle = 0.5 * (low + high)
+        else:
+            middle = low + (high - low) * at_low / (at_low - at_high) * (1.0 - 1e-7)
+        for i in range(len(w)):
+            v[i] = x[i] + (w[i] + middle * (trial[i] - w[i]))
+        found, _ = clause_value(asked, v, room.z, clause)
+        if found <= 0:
+            low, at_low = middle, found
+            if middle == 1.0:
                 break
-        for i in range(n):
-            w[i] += low * (trial[i] - w[i])
-        length = lp_norm(w, p)
-        if length > distance * (1.0 - 1e-6) or (length > 2.0 * best and distance < np.inf):
-            distance = min(distance, length)
+        else:
+            high, at_high = middle, found
+        if high - low < SHORT or (low > 0.0 and at_low > -SLIGHT * SLIGHT * at_high):
             break
-        distance = length
-        for i in range(n):
-            v[i] = x[i] + w[i]
-        value, row = clause_value(asked, v, z, clause)
-        row_gradient(asked, z, row, S, g)
-        at = value
-        for i in range(n):
-            at -= g[i] * w[i]
-        if at <= 0:  # the piece's plane has x on its unsafe side
-            clear(trial)
-            continue
-        shorter, _ = nearest_step(g, at * (1.0 + 1e-12), lo, hi, boxed, p, trial)
-        if not shorter < distance:
-            break
-    return distance, w
+    for i in range(len(w)):
+        w[i] += low * (trial[i] - w[i])
+    return at_low
 
 
 @njit_sums
@@ -230,7 +264,7 @@ def run(asked, U, steps, restarts, seed, timer):  # type: ignore[no-untyped-def]
     reached = np.full(clauses, np.inf)
     best, found, winner = U, np.zeros(n), -1
     for clause in range(clauses):
-        d, w = seek(asked, clause, np.zeros(n), steps, best, timer)
+        d, w = seek(asked, clause, np.zeros(n), steps, best, COARSE, timer)
         reached[clause] = d
         if d < best:
             best, winner = d, clause
@@ -249,8 +283,13 @@ def run(asked, U, steps, restarts, seed, timer):  # type: ignore[no-untyped-def]
             # half of the starts lie around x, half around the best point
             about = found[i] if r % 2 == 1 else 0.0
             start[i] = min(max(about + start[i] * 0.6 * size / length, lo[i]), hi[i])
-        d, w = seek(asked, clause, start, steps, best, timer)
+        d, w = seek(asked, clause, start, steps, best, COARSE, timer)
         if d < best:
             best, winner = d, clause
+            copy(w, found)
+    if winner >= 0:
+        d, w = seek(asked, winner, found, steps, best, FINE, timer)
+        if d < best:
+            best = d
             copy(w, found)
     return best, found, winner

@@ -47,7 +47,7 @@ class Effort:
     steps: int = 20
     candidates: int = 8
     probe_steps: int = 3
-    rounds: int = 1
+    rounds: int = 4
     passes: int = 1
     seek_steps: int = 20
     together: int = 16  # nodes that are split at once

@@ -159,10 +159,10 @@ class Worker:
 
     def _seek(self, step: Vector, clause: int) -> Iterator[Event]:
         """A short attack from a node's nearest point."""
-        from layercert.attack.kernel import seek
+        from layercert.attack.kernel import FINE, seek
 
         U = self.ball.U
-        distance, w = seek(self.ball.asked, clause, step, self.effort.seek_steps, U, clock.timer())
+        distance, w = seek(self.ball.asked, clause, step, self.effort.seek_steps, U, FINE, clock.timer())
         if distance < self.ball.U:
             yield from self.improve(w, float(distance), clause)
             yield from self.polish(w, clause, REPOLISHED)
