@@ -63,7 +63,7 @@ def family(folder: Path, args: argparse.Namespace) -> None:
         start = time.perf_counter()
         answer = lc.verify_spec(network, spec, args.time_limit)
         seconds = time.perf_counter() - start
-        said = str(answer.status)
+        said = str(answer.answer)
         decided = said in ("sat", "unsat")
         solved += decided
         wrong += decided and row["answer"] in ("sat", "unsat") and row["answer"] != said
