@@ -1,7 +1,8 @@
 """A node of the tree: as the kernels use it, and in few bytes, as it waits in a long queue, in a file or on its way.
 
 What a packed node leaves out can be computed again: coefficients and the relaxed point by one pass, what should be
-split by its linear programs, neurons that are stable in the whole ball from the root. Bounds of neurons are kept as float32, rounded outwards: they stay proved.
+split by its linear programs, neurons that are stable in the whole ball from the root. Bounds of neurons are kept as
+float32, rounded outwards: they stay proved.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ class Packing:
                 code.astype(np.int8), _down(lo[is_open]), -_down(-hi[is_open]),
                 state[ALPHA, is_open].astype("<f4"), state[BETA, is_split].astype("<f4"), node.weights.astype("<f8"),
             )  # fmt: skip
+            programmed = node.programmed and not len(node.wanted)
             head = _HEAD.pack(
-                node.clause, node.bound, node.radius, int(is_split.sum()), int(node.programmed and not len(node.wanted)),
+                node.clause, node.bound, node.radius, int(is_split.sum()), int(programmed),
                 len(node.weights), len(self.free), int(is_open.sum()), int(is_split.sum()),
             )  # fmt: skip
             node.packed = head + b"".join(part.tobytes() for part in parts)

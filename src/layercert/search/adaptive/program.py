@@ -24,7 +24,6 @@ from layercert.search.adaptive.lines import upper_offset, upper_slope
 from layercert.search.adaptive.model import HI, LO, PHASE
 from layercert.system import clock
 
-
 #: The solver's outputs are above relu by more than its tolerance.
 ABOVE = 1e-9
 
