@@ -49,6 +49,7 @@ def measure(
     threads: int | None = None,
     save: Path | str | None = None,
     memory: int | None = None,
+    scheduler: str | None = None,
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
@@ -79,6 +80,8 @@ def measure(
         save: A file that keeps the search, written every so often and at the end: the same call goes on from there,
             after a time limit, Ctrl-C or the end of the process. For the adaptive method.
         memory: How many bytes the open nodes of the adaptive search may take; beyond it goes depth first.
+        scheduler: Address of a Dask scheduler (tcp://host:8786) whose workers do the search, if it takes a second or
+            more. For the adaptive method.
         stack: The solvers for distance programs: "default", "library" or "paper".
         watch: Called as watch(progress, event) with each event of the search.
 
@@ -90,7 +93,7 @@ def measure(
         OptionError: An unknown norm, method or stack, or a radius, time limit, gap or number of threads out of range.
         MissingPackageError: The stack needs a package that is not installed.
     """
-    how = How(method, time_limit, certificate, stack, watch, gap, threads, save, memory)
+    how = How(method, time_limit, certificate, stack, watch, gap, threads, save, memory, scheduler)
     asked = robustness(
         network, x, norm, label, radius, domain,
         target=target, weights=weights, fixed=fixed, integer=integer, one_of=one_of,
@@ -152,6 +155,7 @@ def verify(
     threads: int | None = None,
     save: Path | str | None = None,
     memory: int | None = None,
+    scheduler: str | None = None,
     stack: str = "default",
     watch: Watch | None = None,
 ) -> Result:
@@ -178,6 +182,8 @@ def verify(
         save: A file that keeps the search, written every so often and at the end: the same call goes on from there,
             after a time limit, Ctrl-C or the end of the process. For the adaptive method.
         memory: How many bytes the open nodes of the adaptive search may take; beyond it goes depth first.
+        scheduler: Address of a Dask scheduler (tcp://host:8786) whose workers do the search, if it takes a second or
+            more. For the adaptive method.
         stack: The solvers for distance programs: "default", "library" or "paper".
         watch: Called as watch(progress, event) with each event of the search.
 
@@ -192,7 +198,7 @@ def verify(
     """
     if radius is None:
         raise OptionError("verify needs a radius >= 0; to find the largest robust radius use measure")
-    how = How(method, time_limit, certificate, stack, watch, gap, threads, save, memory)
+    how = How(method, time_limit, certificate, stack, watch, gap, threads, save, memory, scheduler)
     asked = robustness(
         network, x, norm, label, radius, domain,
         target=target, weights=weights, fixed=fixed, integer=integer, one_of=one_of,
@@ -226,8 +232,11 @@ def decide(problem: Problem, how: How | None = None) -> Result:
 
 def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: bool) -> Result:
     """The same where inputs are whole numbers or alternatives: boxes of inputs, each with a search of its own."""
-    if how.save is not None:
-        raise OptionError("a search over whole numbers or alternatives cannot be saved; leave save out")
+    if how.save is not None or how.scheduler is not None:
+        raise OptionError(
+            "a search over whole numbers or alternatives can neither be saved nor run on a cluster; leave save and "
+            "scheduler out"
+        )
     started, deadline = clock.now(), deadline_of(how.time_limit)
     search = Branching(problem, discrete, how.gap, problem.radius if stop_at_witness else 0.0)
     interrupted: list[Result] = []

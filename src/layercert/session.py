@@ -31,7 +31,7 @@ MARGIN = 1e-9
 OUT_OF_TIME = "time limit reached"
 
 __all__ = ["GRACE", "MARGIN", "NOISE", "OUT_OF_TIME"]
-__all__ += ["How", "Progress", "Session", "Watch", "check_gap", "check_memory", "check_saves", "check_threads"]
+__all__ += ["How", "Progress", "Session", "Watch", "check_adaptive", "check_gap", "check_memory", "check_threads"]
 
 Watch = Callable[["Progress", Event | None], None]
 
@@ -50,6 +50,7 @@ class How:
         threads: How many threads one search may use; None leaves it to the method.
         save: A file that keeps the search, and that it goes on from where it is there already.
         memory: How many bytes the open nodes of the search may take; None for no bound.
+        scheduler: Address of a Dask scheduler whose workers do the search.
     """
 
     method: str | None = None
@@ -61,6 +62,7 @@ class How:
     threads: int | None = None
     save: Path | str | None = None
     memory: int | None = None
+    scheduler: str | None = None
 
     def __post_init__(self) -> None:
         method = method_named(self.method)
@@ -68,7 +70,13 @@ class How:
         check_threads(self.threads)
         check_memory(self.memory)
         if self.save is not None and method is not None:
-            check_saves(method.name)
+            check_adaptive(method.name, "save", "be saved")
+        if self.scheduler is not None and method is not None:
+            check_adaptive(method.name, "scheduler", "run on a cluster")
+        if self.scheduler is not None and self.certificate:
+            raise OptionError(
+                "a search on a cluster records no certificate; ask for the answer there, then for the certificate here"
+            )
 
 
 def check_gap(gap: float) -> None:
@@ -91,10 +99,10 @@ def check_memory(memory: int | None) -> None:
         raise OptionError(f"memory is a whole number of bytes above 0, got {memory!r}; leave it out for no bound")
 
 
-def check_saves(method: str) -> None:
+def check_adaptive(method: str, option: str, what: str) -> None:
     if method != ADAPTIVE:
         raise OptionError(
-            f"a search by {method} cannot be saved, only one by {ADAPTIVE}; name that method, or leave save out"
+            f"a search by {method} cannot {what}, only one by {ADAPTIVE}; name that method, or leave {option} out"
         )
 
 
@@ -279,7 +287,9 @@ class Session:
         method = method_for(task.problem, task.U, self.how.method)
         self.progress.method = method.name
         if self.keeper is not None:
-            check_saves(method.name)
+            check_adaptive(method.name, "save", "be saved")
+        if self.how.scheduler is not None:
+            check_adaptive(method.name, "scheduler", "run on a cluster")
         if before is not None:
             task.saved = before.tree
         yield from self._events_of(view, task)
@@ -304,6 +314,7 @@ class Session:
             enough=enough, gap=how.gap, threads=how.threads,
         )  # fmt: skip
         task.recorder, task.memory = self.recorder, how.memory
+        task.scheduler, task.stack = how.scheduler, how.stack
         return view, task
 
     def _book(self, event: Event) -> None:

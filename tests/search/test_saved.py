@@ -185,7 +185,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     file = tmp_path / "a.search"
     with pytest.raises(lc.LayerCertError, match="a search by mip cannot be saved, only one by adaptive"):
         lc.measure(NET, X[0], domain=(0, 1), method="mip", save=file)
-    with pytest.raises(lc.LayerCertError, match="whole numbers or alternatives cannot be saved"):
+    with pytest.raises(lc.LayerCertError, match="whole numbers or alternatives can neither be saved"):
         lc.measure(NET, np.round(X[0]), domain=(0, 1), integer=[0], save=file)
 
 

@@ -86,7 +86,9 @@ def asked(args: argparse.Namespace) -> How:
     memory = None if args.memory is None else memory_bytes(args.memory)
     certificate = args.certificate is not None
     threads = cores() if args.threads is None else args.threads
-    return How(args.method, args.time_limit, certificate, args.stack, None, gap, threads, args.save, memory)
+    return How(
+        args.method, args.time_limit, certificate, args.stack, None, gap, threads, args.save, memory, args.scheduler
+    )  # fmt: skip
 
 
 def read_data(args: argparse.Namespace, name: str) -> Dataset:

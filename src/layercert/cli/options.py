@@ -73,6 +73,7 @@ def add_long(parser: argparse.ArgumentParser) -> None:
         help="keep the search here; the same command goes on from there ('{}' stands for the input's number)",
     )
     parser.add_argument("--memory", metavar="SIZE", help="how much the open nodes may take, e.g. 2G (adaptive)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="search on a Dask cluster: tcp://host:8786 (adaptive)")
 
 
 def add_batch(commands: Commands) -> argparse.ArgumentParser:

@@ -66,7 +66,10 @@ def _verify(args: argparse.Namespace) -> int:
     deadline = deadline_of(args.time_limit)
     spec = load_spec(args.spec)
     network = load(shipped.path(args.model))
-    result = verify_spec(network, spec, _left(deadline), how.method, how.certificate, how.stack, how.threads)
+    result = verify_spec(
+        network, spec, _left(deadline), how.method, how.certificate, how.stack, how.threads,
+        memory=how.memory, scheduler=how.scheduler,
+    )  # fmt: skip
     _write(args, result)
     if args.json:
         print(json.dumps(result.as_dict()), flush=True)
@@ -103,6 +106,8 @@ def _write(args: argparse.Namespace, result: SpecResult) -> None:
 def _measure(args: argparse.Namespace) -> int:
     from layercert.cli import OK, OPEN
 
+    if args.scheduler is not None:
+        raise OptionError("the growth of a property's box is not measured on a cluster; leave --scheduler out")
     if args.certificate is not None:
         raise OptionError("the growth of a property's box has no certificate; certify its answer: verify --certificate")
     how = asked(args)

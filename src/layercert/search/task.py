@@ -87,6 +87,8 @@ class Task:
         self.note = ""  # what the result should say about how it was found
         self.horizon = horizon(problem)
         self.recorder: Recorder | None = None  # told of every step of the proof, by a search that has steps to tell
+        self.scheduler: str | None = None  # of a cluster that does the work
+        self.stack = "default"  # the name of the chain, for those who work elsewhere
         self.memory: int | None = None  # how many bytes the open nodes may take
         self.saved: Tree | None = None  # where a search goes on
         self.tree: Callable[[], Tree | None] | None = None  # what is left to do, by a search that can go on from there

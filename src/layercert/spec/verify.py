@@ -124,6 +124,9 @@ def verify_spec(
     certificate: bool = False,
     stack: str = "default",
     threads: int | None = None,
+    *,
+    memory: int | None = None,
+    scheduler: str | None = None,
 ) -> SpecResult:
     """Decide a property: a counterexample, a proof that there is none, or the reason why neither was reached.
 
@@ -135,6 +138,8 @@ def verify_spec(
         certificate: Prove the answer again in a form that the checker accepts, with the time limit once more.
         stack: The solvers for distance programs: "default", "library" or "paper".
         threads: How many threads there are, for several cases at once or for one; by default the method's own choice.
+        memory: How many bytes the open nodes of each adaptive search may take.
+        scheduler: Address of a Dask scheduler whose workers search the cases that take a second or more.
 
     Returns:
         The answer, with a counterexample that holds exactly when it is sat.
@@ -144,7 +149,7 @@ def verify_spec(
         OptionError: An unknown method or stack, or a time limit out of range.
     """
     check_fit(spec, network)
-    how = How(method, time_limit, certificate, stack, threads=threads)
+    how = How(method, time_limit, False, stack, threads=threads, memory=memory, scheduler=scheduler)
     started, deadline = clock.now(), deadline_of(time_limit)
     searches, timeout = _sieved(network, spec, how, deadline)
     timeout = timeout or _go_round([case for case in searches if case.answer is None], deadline, threads)

@@ -43,7 +43,7 @@ class Frontier:
         self.depth_first = False
         self._queue: PriorityQueue[Waiting] = PriorityQueue()
         self._latest: list[tuple[float, Waiting]] = []  # taken first, the last one before all, where memory is short
-        self._hands: dict[int, Node] = {}
+        self._hands: dict[int, Waiting] = {}
         self._roomy = self._bytes = 0
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class Frontier:
     def least(self) -> float:
         """Proved for everything that was ever in the tree, closed nodes too."""
         with self.lock:
-            held = min((node.bound for node in self._hands.values()), default=math.inf)
+            held = min((_bound(each) for each in self._hands.values()), default=math.inf)
             late = min((key for key, _ in self._latest), default=math.inf)
             return min(self._queue.least, late, held, self.closed_bound)
 
@@ -131,7 +131,7 @@ class Frontier:
         """
         with self.lock:
             del self._hands[node.number]
-            self._hands.update((part.number, part) for part in late)
+            self._hands.update({part.number: part for part in late})
             self.late += len(late)
             for part in closed:
                 self.closed_bound = min(self.closed_bound, part.bound)
@@ -141,11 +141,52 @@ class Frontier:
                 part.packed = None  # it may have changed since
                 self.push(part)
 
+    def lend(self, most: int) -> list[tuple[int, bytes]]:
+        """The best nodes that wait, packed, with their numbers: for somebody elsewhere. They stay open here."""
+        with self.lock:
+            lent: list[tuple[int, bytes]] = []
+            while len(lent) < most and (node := self.take()) is not None:
+                lent.append((node.number, self.packing.pack(node)))
+                self._hands[node.number] = lent[-1]
+            return lent
+
+    def returned(
+        self, numbers: Iterable[int], nodes: Iterable[bytes], closed_bound: float, closed: int, share: float
+    ) -> None:
+        """What became of nodes that were lent."""
+        with self.lock:
+            for number in numbers:
+                del self._hands[number]
+            self.closed_bound = min(self.closed_bound, closed_bound)
+            self.closed, self.share = self.closed + closed, self.share + share
+            self.restore(nodes)
+
+    def give_back(self, numbers: Iterable[int]) -> None:
+        """Nodes that were lent or taken wait again, as they were."""
+        with self.lock:
+            for number in tuple(numbers):
+                each = self._hands.pop(number)
+                if isinstance(each, Node):
+                    self.push(each)
+                else:
+                    self._bytes += len(each[1]) + BESIDE
+                    self._queue.push(_bound(each), each)
+
+    def take_back(self) -> None:
+        """All nodes that were taken wait again: nobody works on them any more."""
+        with self.lock:
+            self.give_back(tuple(self._hands))
+            self.late = 0
+
     def blobs(self) -> list[bytes]:
         """All open nodes, packed."""
         with self.lock:
             waiting = [*self._queue.items(), *(each for _, each in self._latest), *self._hands.values()]
             return [each[1] if isinstance(each, tuple) else self.packing.pack(each) for each in waiting]
+
+
+def _bound(each: Waiting) -> float:
+    return bound_of(each[1]) if isinstance(each, tuple) else each.bound
 
 
 def share_of(blobs: Iterable[bytes], trees: int) -> float:

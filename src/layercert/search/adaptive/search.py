@@ -64,7 +64,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         ball = Ball(task, effort, recorder, radius, saved)
         ball.proved, saved = proved, None
         if not again:
-            task.tree = ball.tree
+            task.tree, ball.scheduler = ball.tree, task.scheduler
         polish = None
         if first is not None:
             polish = ball.polish(first.point - problem.x, problem.clauses.index(first.clause))
@@ -95,14 +95,14 @@ def _anytime(
     """The events of a ball; where its bound stays low, smaller balls are proved in between.
 
     On the ball of a far witness a hard network may have no bound at all for long, while half that ball is easy. Whoever
-    asks about one radius gets no answer from smaller ones.
+    asks about one radius gets no answer from smaller ones. A cluster is not kept waiting for them.
     """
     rounds = 0
     for event in events:
         yield event
         if isinstance(event, Bound):
             ball.proved, rounds = max(ball.proved, event.lower), rounds + 1
-        if rounds >= ball.patience and ball.proved < LOW * ball.U and not task.enough:
+        if rounds >= ball.patience and ball.proved < LOW * ball.U and not task.enough and ball.scheduler is None:
             for found in _smaller_balls(task, effort, recorder, (ball.proved, ball.U), ball.patience):
                 if isinstance(found, Bound):
                     ball.proved = max(ball.proved, found.lower)

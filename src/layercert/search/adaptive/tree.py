@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -57,21 +58,32 @@ class Effort:
 class Ball:
     """The search inside one ball around x; the part of it that matters shrinks as witnesses are found.
 
-    With `saved` the tree goes on where another search left it.
+    With `saved` the tree goes on where another search left it. `parts` keeps what is built for those that follow, with
+    the same problem and ball: on the worker of a cluster, the model and what rows keep.
     """
 
     def __init__(
-        self, task: Task, effort: Effort, recorder: Recorder | None, radius: float, saved: Tree | None = None
+        self,
+        task: Task,
+        effort: Effort,
+        recorder: Recorder | None,
+        radius: float,
+        saved: Tree | None = None,
+        parts: dict[str, Any] | None = None,
     ) -> None:
         self.task, self.effort = task, effort
         self.radius = radius
         self.built = self.U if saved is None else saved.built  # the ball that the root's bounds hold in
         self.asked = PackedProblem.of(task.problem)
         self.model: Model
-        self.model, self.root = build(task.problem, self.built)
+        parts = {} if parts is None else parts
+        if "model" not in parts:
+            parts["model"] = build(task.problem, self.built)
+        self.model, self.root = parts["model"]
         self.rows = int(np.diff(self.model.first).max())  # of the longest clause
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball
-        self.workers = [Worker(self) for _ in range(task.threads or 1)]
+        self.workers = [Worker(self, parts.setdefault(f"rows {i}", [])) for i in range(task.threads or 1)]
+        self.scheduler: str | None = None  # of a cluster that does the work
         clauses = len(self.model.first) - 1
         self.frontier = Frontier(Packing.of(self.root), clauses, task.memory)
         self.started = saved is not None  # is there a tree?
@@ -117,7 +129,7 @@ class Ball:
             self._push_roots()
         lower = 0.0
         extra = iter(()) if first is None else first
-        with closing(self._serial(extra) if len(self.workers) == 1 else self._parallel(extra)) as events:
+        with closing(self.alone(extra) if self.scheduler is None else self._spread(extra, self.scheduler)) as events:
             for event in events:
                 if isinstance(event, Bound):  # raised or not: whoever listens also watches the clock
                     # nodes are bounded inside the ball alone: what lies beyond is not proved, whatever their bounds
@@ -130,6 +142,16 @@ class Ball:
             raise clock.OutOfTime
         yield Bound(min(self.U, self.frontier.closed_bound))
         yield self.frontier.count
+
+    def alone(self, first: Iterator[Event]) -> Generator[Event, None, None]:
+        """By the workers of this process."""
+        return self._serial(first) if len(self.workers) == 1 else self._heard(Pool(self, self.workers).run(first))
+
+    def _spread(self, first: Iterator[Event], scheduler: str) -> Generator[Event, None, None]:
+        """By a cluster."""
+        from layercert.search.adaptive.spread import Spread
+
+        return self._heard(Spread(self, scheduler).run(first))
 
     def _serial(self, first: Iterator[Event]) -> Generator[Event, None, None]:
         """Rounds of one worker: always the same for the same question."""
@@ -149,9 +171,9 @@ class Ball:
             if nodes:
                 yield from worker.split(nodes)
 
-    def _parallel(self, first: Iterator[Event]) -> Generator[Event, None, None]:
-        """All workers at once. A bound is told after each worker's round; in between, how far the tree is."""
-        with closing(Pool(self, self.workers).run(first)) as events:
+    def _heard(self, told: Generator[Event | None, None, None]) -> Generator[Event, None, None]:
+        """Events of workers. A bound is told after each one's round; in between, how far the tree is."""
+        with closing(told) as events:
             for event in events:
                 if event is None:
                     clock.check()

@@ -55,14 +55,17 @@ class Fate(Enum):
 class Worker:
     """One thread's part of the search in a ball."""
 
-    def __init__(self, ball: Ball) -> None:
+    def __init__(self, ball: Ball, known: list[Kept]) -> None:
         self.ball, self.task, self.effort = ball, ball.task, ball.effort
         self.leaves = Leaves(ball.task)
+        self._known = known  # where what rows keep is handed on, to a search of the same ball
 
     @cached_property
     def kept(self) -> Kept:
         """What rows keep from visit to visit."""
-        return keep_rows(self.ball.model.net)
+        if not self._known:
+            self._known.append(keep_rows(self.ball.model.net))
+        return self._known[0]
 
     def work(self, nodes: list[Node]) -> Iterator[Event]:
         """Whatever some nodes need; afterwards their places in the frontier are taken by what became of them."""

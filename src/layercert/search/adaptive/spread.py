@@ -1,0 +1,271 @@
+"""One tree on the workers of a Dask cluster: `--scheduler tcp://host:8786`.
+
+This process keeps the open nodes and the incumbent. It hands out a few packed nodes with a slice of time; a worker
+splits them and what comes of them, best first, until the time is up, and sends back what is still open, what the closed
+ones proved and the witnesses it found. Until then the nodes stay in the frontier as lent: a worker that dies costs its
+slice and nothing else, and the bound told meanwhile is proved. Slices are short at first, so that all workers soon have
+some, and then as long as the traffic asks for; a fast worker comes back sooner for more work than a slow one.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from layercert.arrays import Vector
+from layercert.errors import LayerCertError, MissingPackageError, OptionError
+from layercert.problem import Problem
+from layercert.programs.stacks import make_chain
+from layercert.search.events import Bound, Event
+from layercert.search.incumbent import Incumbent
+from layercert.search.saved import Tree
+from layercert.search.task import Task
+from layercert.system import clock
+from layercert.system.threads import one_thread
+
+if TYPE_CHECKING:
+    from layercert.search.adaptive.tree import Ball, Effort
+
+#: A question that takes less than this (seconds) here needs no cluster.
+ALONE = 1.0
+#: Seconds of the first slices and of the longest ones, and how they grow from one to the other.
+SHORT, LONG, GROWTH = 0.25, 5.0, 1.3
+#: A slice ends after a round of nodes, or after so many times its length, whatever it is at.
+PATIENT = 5.0
+#: Most nodes of a slice, and slices in the hands of the scheduler for each thread of the cluster.
+NODES, AHEAD = 64, 2
+#: How often (seconds) finished slices are looked for, and how many slices in a row may take their worker down.
+TICK, DEATHS = 0.01, 5
+#: Nodes are numbered from here: the first ones of a tree are attacked more often, and these are none of them.
+EARLIER = 1000
+#: Seconds that workers may take to appear.
+WAIT = 60.0
+
+
+class ClusterError(LayerCertError):
+    """A cluster that cannot be used, or that went away."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What all slices of a ball share; a worker keeps what it has built for it."""
+
+    name: str
+    problem: bytes  # pickled: sent once to each worker
+    stack: str
+    effort: Effort
+    radius: float
+    built: float
+    limit: float
+    enough: float
+    gap: float
+
+
+@dataclass(frozen=True, eq=False)
+class Slice:
+    """What a worker did."""
+
+    nodes: list[bytes]
+    closed_bound: float
+    closed: int
+    share: float  # of the tree, that it closed
+    made: int
+    witnesses: list[tuple[Vector, int]] = field(default_factory=list)  # offsets from x, with their clauses
+    seconds: float = 0.0
+
+
+class Spread:
+    """The coordinator of one ball."""
+
+    def __init__(self, ball: Ball, scheduler: str) -> None:
+        self.ball, self.frontier, self.scheduler = ball, ball.frontier, scheduler
+        self.lent: dict[str, tuple[list[int], Any]] = {}  # numbers of nodes and the future, by key
+        self.deaths = 0
+        self.slices = 0
+        self.sent = self.received = 0  # bytes of nodes
+
+    def run(self, first: Iterator[Event]) -> Generator[Event | None, None, None]:
+        """Events as they come, None now and then: at first those of a search of our own."""
+        started = time.monotonic()
+        with closing(self.ball.alone(first)) as events:
+            for event in events:
+                yield event
+                if time.monotonic() - started > ALONE:
+                    break
+        self.frontier.take_back()
+        if len(self.frontier):
+            yield from self._on_cluster()
+
+    def _on_cluster(self) -> Generator[Event | None, None, None]:
+        client = self._client()
+        try:
+            self._wait_for_workers(client)
+            yield from self._drive(client)
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(
+                f"the scheduler at {self.scheduler} went away ({type(error).__name__}); with --save the same command "
+                "goes on where the search stopped"
+            ) from None
+        finally:
+            with suppress(Exception):  # closing releases the futures: what still runs is of no use to anybody
+                client.close(timeout=5)
+
+    def _drive(self, client: Any) -> Generator[Event | None, None, None]:
+        from distributed import as_completed
+
+        question, running, length = self._question(), as_completed(loop=client.loop), SHORT
+        shared = client.submit(_received, question)  # pure: whoever needs it again can have it again
+        while len(self.frontier) or self.lent:
+            threads = max(sum(client.nthreads().values()), 1)
+            while len(self.frontier) and len(self.lent) < AHEAD * threads:
+                if self.lent and len(self.frontier) < threads and len(self.lent) >= threads:
+                    break  # what is there is shared, not hoarded
+                self._hand_out(client, running, shared, threads, length)
+            if not running.has_ready():
+                time.sleep(TICK)
+                yield None
+                continue
+            future = next(running)
+            numbers, _ = self.lent.pop(future.key)
+            if future.status == "finished":
+                self.deaths, length = 0, min(length * GROWTH, LONG)
+                yield from self._take(numbers, future.result())
+                yield Bound(self.frontier.least)
+            else:
+                self._lost(numbers, future)
+
+    def _question(self) -> Question:
+        ball, task = self.ball, self.ball.task
+        return Question(
+            uuid4().hex, pickle.dumps(task.problem), task.stack, ball.effort, ball.radius, ball.built, task.limit,
+            task.enough, task.gap,
+        )  # fmt: skip
+
+    def _hand_out(self, client: Any, running: Any, shared: Any, threads: int, length: float) -> None:
+        most = min(NODES, -(-len(self.frontier) // (2 * threads)))
+        nodes = self.frontier.lend(most)
+        self.sent += sum(len(blob) for _, blob in nodes)
+        key = f"layercert-slice-{uuid4().hex}"
+        nearest = self.ball.task.incumbent.nearest
+        blobs = [blob for _, blob in nodes]
+        future = client.submit(work, shared, blobs, nearest, length, key=key, pure=False, retries=0)
+        self.lent[key] = [number for number, _ in nodes], future
+        running.add(future)
+
+    def _take(self, numbers: list[int], done: Slice) -> Iterator[Event]:
+        """Book what a worker did."""
+        self.slices += 1
+        self.received += sum(map(len, done.nodes))
+        self.frontier.returned(numbers, done.nodes, done.closed_bound, done.closed, done.share)
+        task = self.ball.task
+        for step, clause in done.witnesses:
+            yield from task.suggest(step, task.problem.clauses[clause])
+
+    def _lost(self, numbers: list[int], future: Any) -> None:
+        """The slice is lost, its nodes are not."""
+        self.frontier.give_back(numbers)
+        error = future.exception() if future.status == "error" else None
+        if error is not None and type(error).__name__ != "KilledWorker":
+            raise ClusterError(
+                f"a worker of {self.scheduler} failed: {type(error).__name__}: {error}; install the same version of "
+                "layercert everywhere"
+            )
+        self.deaths += 1
+        if self.deaths > DEATHS:
+            raise ClusterError(
+                f"{self.deaths} workers in a row died at {self.scheduler}; give them more memory, or less work at once "
+                "with fewer threads"
+            )
+
+    def _client(self) -> Any:
+        try:
+            from distributed import Client
+        except ImportError:
+            raise MissingPackageError("distributed", "running on a Dask cluster", "dask") from None
+        try:
+            return Client(self.scheduler, timeout=30.0, set_as_default=False)
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(
+                f"no Dask scheduler answers at {self.scheduler} ({type(error).__name__}); "
+                "start one with: dask scheduler, and workers with: dask worker ADDRESS --nthreads 1"
+            ) from None
+        except ValueError as error:
+            raise OptionError(
+                f"cannot read the address {self.scheduler!r}; expected tcp://host:8786 ({error})"
+            ) from None
+
+    def _wait_for_workers(self, client: Any) -> None:
+        """Some must be there, with this very version."""
+        from layercert import __version__
+
+        try:
+            client.wait_for_workers(1, timeout=WAIT)
+        except TimeoutError:
+            raise ClusterError(
+                f"the scheduler at {self.scheduler} has no workers after {WAIT:.0f} s; "
+                f"start some with: dask worker {self.scheduler} --nthreads 1"
+            ) from None
+        for worker, version in client.run(_version, on_error="return").items():
+            if version != __version__:
+                raise ClusterError(
+                    f"the Dask worker {worker} has layercert {version}, this is {__version__}; "
+                    "install the same version everywhere"
+                )
+
+
+# on a worker
+
+_built = threading.local()  # what the thread has built for the question it works on: slices of one come in a row
+
+
+def _version() -> str:
+    from layercert import __version__
+
+    return __version__
+
+
+def _received(question: Question) -> Question:
+    return question
+
+
+def work(question: Question, blobs: list[bytes], nearest: float, seconds: float) -> Slice:
+    """Work on some nodes for some time."""
+    from layercert.search.adaptive.tree import Ball
+
+    known = getattr(_built, "of", None)
+    if known is None or known[0] != question.name:
+        known = _built.of = (question.name, pickle.loads(question.problem), {})
+    problem: Problem = known[1]
+    parts: dict[str, Any] = known[2]
+    incumbent = Incumbent(problem)
+    incumbent.recall(None, nearest, None)
+    task = Task(
+        problem, make_chain(question.stack, problem.norm), question.limit, incumbent,
+        enough=question.enough, gap=question.gap, threads=1,
+    )  # fmt: skip
+    tree = Tree(question.radius, question.built, 0.0, 0, math.inf, 0, EARLIER, blobs)
+    with one_thread():
+        ball = Ball(task, question.effort, None, question.radius, tree, parts)
+        share, started = ball.frontier.share, clock.now()
+        # between two rounds: a round that is cut short is lost
+        with suppress(clock.OutOfTime), clock.until(started + PATIENT * seconds), closing(ball.run()) as events:
+            for event in events:
+                clock.check()
+                over = isinstance(event, Bound) and clock.now() > started + seconds
+                if over or incumbent.distance <= task.enough:
+                    break
+    frontier = ball.frontier
+    held = incumbent.witness
+    found = [] if held is None else [(held.point - problem.x, problem.clauses.index(held.clause))]
+    left = frontier.blobs()
+    return Slice(
+        left, frontier.closed_bound, frontier.closed, frontier.share - share, frontier.made, found,
+        clock.now() - started,
+    )  # fmt: skip

@@ -1,0 +1,149 @@
+"""One question on a cluster: slices of one tree, lent nodes, workers that die."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import layercert as lc
+from helpers.dask_cluster import Cluster, cluster
+from helpers.networks import random_question
+from layercert.problem import robustness
+from layercert.programs.stacks import make_chain
+from layercert.search.adaptive import spread
+from layercert.search.adaptive.search import suited
+from layercert.search.adaptive.spread import ClusterError, Spread
+from layercert.search.adaptive.tree import Ball
+from layercert.search.events import Bound, Improve
+from layercert.search.task import Task
+
+NET, X = random_question(8, 1)
+EXACT = lc.measure(NET, X, "l2", method="adaptive")
+
+
+def ball(limit: float) -> Ball:
+    """In the ball of a witness that is a little too far, after some rounds."""
+    problem = robustness(NET, X, "l2")
+    made = Ball(Task(problem, make_chain("default", problem.norm), limit), suited(NET), None, limit)
+    events = made.run()
+    while len(made.frontier) < 30:
+        next(events)
+    events.close()
+    made.frontier.take_back()
+    return made
+
+
+def test_slices_of_a_tree_are_the_tree() -> None:
+    """Without a cluster: every slice goes through the worker's function, some are lost on the way."""
+    made = ball(1.05 * EXACT.upper)
+    coordinator, frontier, lost = Spread(made, "nowhere"), made.frontier, 0
+    question, lower = coordinator._question(), 0.0
+    while len(frontier):
+        least, waiting = frontier.least, len(frontier)
+        nodes = frontier.lend(9)
+        numbers = [number for number, _ in nodes]
+        assert frontier.least == least and len(frontier) + frontier.busy == waiting
+        if lost < 5:
+            lost += 1
+            frontier.give_back(numbers)
+            assert frontier.least == least and len(frontier) == waiting
+            continue
+        done = spread.work(question, [blob for _, blob in nodes], made.task.incumbent.nearest, 0.05)
+        for event in coordinator._take(numbers, done):
+            assert isinstance(event, Improve)
+        assert frontier.least >= lower * (1 - 1e-12)
+        lower = frontier.least
+    assert made.task.incumbent.distance == pytest.approx(EXACT.upper, rel=1e-6)
+    assert min(made.U, frontier.closed_bound) == pytest.approx(EXACT.upper, rel=2e-6)
+    assert coordinator.slices > 3 and frontier.count.share == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_slice_hands_back_what_is_open() -> None:
+    made = ball(1.05 * EXACT.upper)
+    blobs = [blob for _, blob in made.frontier.lend(5)]
+    done = spread.work(Spread(made, "")._question(), blobs, math.inf, 1e-4)
+    assert len(done.nodes) >= 5 or done.closed  # a round or less
+    whole = spread.work(Spread(made, "")._question(), blobs, math.inf, 100.0)
+    assert not whole.nodes and whole.closed > done.closed and whole.share > 0
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    pytest.importorskip("distributed")
+    with cluster(tmp_path_factory.mktemp("dask"), workers=2) as made:
+        yield made
+
+
+def test_the_answer_of_a_cluster_though_a_worker_dies(workers: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread, "ALONE", 0.05)
+    bounds: list[float] = []
+    done: list[Spread] = []
+    take = Spread._take
+
+    def watched(self: Spread, numbers: list[int], found: spread.Slice) -> object:
+        done.append(self)
+        if len(done) == 2:
+            os.killpg(workers.processes[-1].pid, signal.SIGKILL)
+        return take(self, numbers, found)
+
+    monkeypatch.setattr(Spread, "_take", watched)
+    result = lc.measure(
+        NET, X, "l2", method="adaptive", scheduler=workers.address,
+        watch=lambda progress, event: bounds.append(event.lower) if isinstance(event, Bound) else None,
+    )  # fmt: skip
+    assert result.status == "exact" and result.upper == pytest.approx(EXACT.upper, rel=1e-6)
+    assert len(done) > 2 and max(bounds) <= result.upper
+    robust = lc.verify(NET, X, 0.999 * EXACT.upper, "l2", method="adaptive", scheduler=workers.address)
+    assert robust.status == "robust"
+
+
+def test_a_search_goes_on_from_a_file_on_a_cluster(
+    workers: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spread, "ALONE", 0.05)
+    file = tmp_path / "a.search"
+    part = lc.measure(NET, X, "l2", method="adaptive", save=file, time_limit=0.3)
+    assert part.status == "undecided"
+    whole = lc.measure(NET, X, "l2", method="adaptive", save=file, scheduler=workers.address)
+    assert whole.status == "exact" and whole.upper == pytest.approx(EXACT.upper, rel=2e-6)
+
+
+def test_what_a_cluster_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread, "ALONE", 0.0)
+    with pytest.raises(lc.LayerCertError, match="a search by mip cannot run on a cluster, only one by adaptive"):
+        lc.measure(NET, X, "linf", method="mip", scheduler="tcp://127.0.0.1:1")
+    with pytest.raises(lc.LayerCertError, match="a search on a cluster records no certificate"):
+        lc.measure(NET, X, "l2", certificate=True, scheduler="tcp://127.0.0.1:1")
+    pytest.importorskip("distributed")
+    with pytest.raises(lc.LayerCertError, match=r"cannot read the address 'nonsense://x'; expected tcp://host:8786"):
+        lc.measure(NET, X, "l2", method="adaptive", scheduler="nonsense://x")
+
+
+def test_faults_of_workers_are_told_and_deaths_counted() -> None:
+    class Future:
+        status = "error"
+
+        def __init__(self, error: Exception) -> None:
+            self._error = error
+
+        def exception(self) -> Exception:
+            return self._error
+
+    class KilledWorker(Exception):  # noqa: N818 (Dask's name)
+        pass
+
+    made = ball(1.05 * EXACT.upper)
+    coordinator = Spread(made, "tcp://there")
+    waiting = len(made.frontier)
+    for _ in range(spread.DEATHS):
+        coordinator._lost([number for number, _ in made.frontier.lend(3)], Future(KilledWorker()))
+    assert len(made.frontier) == waiting
+    with pytest.raises(ClusterError, match="6 workers in a row died at tcp://there; give them more memory"):
+        coordinator._lost([number for number, _ in made.frontier.lend(3)], Future(KilledWorker()))
+    with pytest.raises(ClusterError, match="a worker of tcp://there failed: ValueError: bad"):
+        coordinator._lost([number for number, _ in made.frontier.lend(3)], Future(ValueError("bad")))
