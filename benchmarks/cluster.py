@@ -74,9 +74,7 @@ def record(args: argparse.Namespace) -> None:
 
 def simulate(args: argparse.Namespace) -> None:
     rows = json.loads(Path(args.slices_file).read_text())["rows"]
-    print(
-        f"Dask's own {args.overhead * 1e3:g} ms per slice, {args.bandwidth:g} MB/s; slices as recorded times {args.longer:g}"
-    )
+    print(f"{args.overhead * 1e3:g} ms of Dask per slice, {args.bandwidth:g} MB/s; slices times {args.longer:g}")
     print("workers  busy  slices/s  coordinator busy  speed-up")
     for workers in args.workers:
         rng = random.Random(1)
@@ -94,10 +92,8 @@ def simulate(args: argparse.Namespace) -> None:
             busy += length
             slices += 1
             heapq.heappush(ready, (free_at + length, worker))
-        part = busy / (workers * end)
-        print(
-            f"{workers:7d}  {part:4.0%}  {slices / end:8.1f}  {served / end:16.0%}  {part * workers:8.1f}", flush=True
-        )
+        part, used = min(busy / (workers * end), 1.0), min(served / end, 1.0)
+        print(f"{workers:7d}  {part:4.0%}  {slices / end:8.1f}  {used:16.0%}  {part * workers:8.1f}", flush=True)
 
 
 def main() -> None:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 ALONE = 1.0
 #: Seconds of the first slices and of the longest ones, and how they grow from one to the other.
 SHORT, LONG, GROWTH = 0.25, 5.0, 1.3
+#: With more threads than this slices are longer in proportion: one coordinator hands out about 200 per second.
+MANY = 64
 #: A slice ends after a round of nodes, or after so many times its length, whatever it is at.
 PATIENT = 5.0
 #: Most nodes of a slice, and slices in the hands of the scheduler for each thread of the cluster.
@@ -135,7 +137,7 @@ class Spread:
             future = next(running)
             numbers, _ = self.lent.pop(future.key)
             if future.status == "finished":
-                self.deaths, length = 0, min(length * GROWTH, LONG)
+                self.deaths, length = 0, min(length * GROWTH, LONG * max(1.0, threads / MANY))
                 yield from self._take(numbers, future.result())
                 yield Bound(self.frontier.least)
             else:
