@@ -126,6 +126,14 @@ def test_a_dask_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_big_question(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    one, two, cluster = run("big_question.py", tmp_path).splitlines()
+    assert one.startswith("one thread") and two.startswith("two threads")
+    assert cluster.startswith("a cluster: exact: 3.61399 (")
+
+
+@pytest.mark.slow
 def test_the_demo_ends_in_a_report_with_pictures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     old = tmp_path / "demo" / "run" / "run.sqlite"

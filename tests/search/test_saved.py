@@ -189,6 +189,14 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         lc.measure(NET, np.round(X[0]), domain=(0, 1), integer=[0], save=file)
 
 
+def test_halves_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    left, own, other = (tmp_path / name for name in ("a.search.999999999.part", f"a.search.{os.getpid()}.part", "b"))
+    for path in (left, own, other):
+        path.write_bytes(b"half")
+    Keeper(tmp_path / "a.search", {"network": "n"})
+    assert not left.exists() and own.exists() and other.exists()
+
+
 def test_saving_takes_a_small_part_of_the_time(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path / "a.search", {"network": "n"})
     assert not keeper.due

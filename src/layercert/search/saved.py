@@ -7,6 +7,7 @@ bounds, as a search believes its own memory; a checksum tells where bytes were l
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import io
 import json
@@ -14,6 +15,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -179,6 +181,7 @@ class Keeper:
 
     def __post_init__(self) -> None:
         self.before = self._read()
+        self._tidy()
         self._next = time.monotonic() + self.pause
 
     def _read(self) -> Saved | None:
@@ -198,6 +201,14 @@ class Keeper:
                 "give the same command as before to go on with it, or name another file"
             )
         return saved
+
+    def _tidy(self) -> None:
+        """Remove halves that processes left which were killed while they wrote."""
+        for half in self.path.parent.glob(f"{glob.escape(self.path.name)}.*.part"):
+            pid = half.name.split(".")[-2]
+            with suppress(OSError):
+                if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+                    half.unlink()
 
     @property
     def due(self) -> bool:
