@@ -78,9 +78,9 @@ class Ascent:
 
         return np.asarray(cap_multipliers(G, cap, self.model))
 
-    def move(self, region: Any, k: int, done: Pass, known: Mask) -> tuple[Matrix, Matrix, Vector]:
-        """The parameters of rows of layer k after a pass at the one node of the region: slopes, multipliers of sides,
-        pulls, moved as the search moves its own. known: which had a pass before."""
+    def move(self, region: Any, k: int, done: Pass, known: Mask) -> Any:
+        """The parameters of rows of layer k after a pass at the one node of the region: layers.Rows, moved as the
+        search moves its own. known: which had a pass before."""
         from layercert.search.adaptive.layers import WARM_PACE, Objective, Rows, repull, rows_touch
 
         model, uses = self.model, done.uses
@@ -91,7 +91,7 @@ class Ascent:
         rows = Rows(uses.neuron, uses.side, True, uses.slopes.copy(), betas, uses.pull.copy(), done.trace)
         h = rows_touch(model, state, rows, k, done.G, done.lams, done.cap, np.where(known, WARM_PACE, 1.0))
         repull(rows, Objective(*done.upper, 0.0), h, done.lams)
-        return rows.slopes, rows.betas * phase, rows.pulls
+        return rows
 
     def improved(self, clause: Clause, region: Any, own: Halfspace) -> Better:
         """Better parameters than those given, on the region of one node."""
@@ -116,6 +116,8 @@ class Ascent:
     def _piece(self, clause: Clause, region: Any, own: Halfspace) -> Better:
         """Every neuron has its side: the distance program of the linear piece, whose multipliers are beta and mu."""
         sides = region.side[0].astype(np.float64)
+        if not self.task.problem.network.fits_dense:  # a piece's rows are dense
+            return Better(own, sides, None)
         answer = self.leaves.solve(sides, np.ones(len(sides), np.bool_), clause, self.task.U)
         lam = np.where(np.isfinite(answer.multipliers), np.maximum(answer.multipliers, 0.0), 0.0)
         return Better(Halfspace(own.alpha, lam[: len(sides)], lam[len(sides) :]), sides, None)

@@ -59,6 +59,20 @@ def recall(known: Any, rows: Any, side: Any, touch: Any, multiplied: bool) -> An
 
 
 @njit
+def stored(known: Any, rows: Any, phase: Any, moved: Any) -> None:
+    """Put parameters of rows of one layer (layers.Rows, neurons below x rows) into a snapshot that is not shared."""
+    for r in range(len(rows)):
+        at = known.at[rows[r]]
+        pull = moved.pulls[r]
+        known.pulls[rows[r]] = pull if pull > 0.0 and pull < MOST else 0.0
+        known.known[rows[r]] = True
+        for i in range(len(phase)):
+            known.slopes[at + i] = np.uint8(moved.slopes[i, r] * PARTS + 0.5)
+            beta = moved.betas[i, r]
+            known.betas[at + i] = beta * phase[i] if beta < MOST else 0.0
+
+
+@njit
 def needs(trace: Any, side: Any, beta: Any, sup: Any) -> Any:
     """Of the pass of each node's halfspace (a column of `trace`), the events that gave the bounds it needs: counts, and
     all in a row. A node has a line in each of the others.

@@ -70,6 +70,8 @@ def _prove(
     full = min(lower, problem.reach) if witness is None else 0.0
     radius = problem.radius if problem.radius <= full else min(lower * (1.0 - MARGIN), problem.reach)
     weights = problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None
+    if weights is not None and not problem.network.fits_dense:
+        raise Unproved("proofs with weights need dense layers, and the network's are too large for that")
     plain = without_weights(problem.within(radius))
     reason = out_of_range(plain, radius)
     if reason:
@@ -77,7 +79,7 @@ def _prove(
     trees: list[AnyTree] = []
     if by_boxes is None:
         by_boxes = suits(problem.network)
-    if by_boxes and math.isinf(problem.norm.p) and radius > 0:
+    if by_boxes and problem.network.fits_dense and math.isinf(problem.norm.p) and radius > 0:
         # without a witness nothing says that the margin is needed, and a whole domain should be covered to its ends
         boxed = max(full, radius)
         trees = _box_trees(without_weights(problem.within(boxed)), boxed, witness)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import Indices, Vector
 from layercert.search.adaptive.model import Kept, Model
 from layercert.search.adaptive.record import Halfspace
 
@@ -30,15 +30,6 @@ class Snapshot(NamedTuple):
     known: NDArray[np.bool_]  # per row: had it a pass?
     betas: NDArray[np.float32]  # signed; none where all are zero
     pulls: NDArray[np.float32]
-
-
-def stored(known: Snapshot, rows: Indices, slopes: Matrix, splits: Matrix, pulls: Vector) -> None:
-    """Put parameters of some rows of one layer (neurons below x rows) into a snapshot that is not shared."""
-    places = known.at[rows] + np.arange(len(slopes))[:, None]
-    known.slopes[places] = np.rint(slopes * PARTS).astype(np.uint8)
-    known.betas[places] = np.clip(splits, -MOST, MOST)
-    known.pulls[rows] = in_range(pulls)
-    known.known[rows] = True
 
 
 @dataclass

@@ -21,7 +21,7 @@ from layercert.certificate.step_walk import lines_of
 from layercert.certificate.steps import StepTree
 from layercert.certify.ascent import Ascent, Better, Pass
 from layercert.certify.log import ALPHA, Aim, Log, Node, Rows, Step
-from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot, stored
+from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot
 from layercert.problem import Clause
 from layercert.search.adaptive.model import keep_rows
 from layercert.search.adaptive.record import Halfspace
@@ -113,7 +113,7 @@ class Replay:
         regions = regions_of(*(np.stack([getattr(b, name) for b in batch]) for name in ("lo", "hi", "phase")))
         for branch in batch:
             if branch.moving:
-                branch.rows = self._own_rows(branch.rows)
+                branch.rows = self._own_rows(branch.plan.rows or branch.rows)
             else:
                 branch.rows = branch.plan.rows or branch.rows
         going = list(range(len(batch)))
@@ -252,11 +252,14 @@ class Replay:
 
     def _move(self, branch: Branch, regions: Any, at: int, k: int, done: Pass) -> None:
         """Move the parameters of rows after a pass, in the node's own store."""
+        from layercert.certify.digest import stored
+
         known, rows = branch.rows, 2 * done.uses.neuron + (done.uses.side < 0)
         assert known is not None
         kept = known.at[rows + 1] > known.at[rows]
         if kept.all():
-            stored(known, rows, *self.ascent.move(line_of(regions, at), k, done, known.known[rows]))
+            moved = self.ascent.move(line_of(regions, at), k, done, known.known[rows])
+            stored(known, rows, regions.phase[at, : len(done.trace)], moved)
 
     def _better(self, regions: Any, at: int, uses: Any, values: Vector) -> Indices:
         """Which bounds are worth a row."""

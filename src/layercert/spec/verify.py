@@ -135,7 +135,7 @@ def verify_spec(
         spec: The property, from `load_spec`.
         time_limit: Seconds, shared by the cases; None for no limit.
         method: Name of the search; by default the one that measured best for such a network.
-        certificate: Prove the answer again in a form that the checker accepts, with the time limit once more.
+        certificate: Make certificates of the answer too, from its own search, with the time limit once more.
         stack: The solvers for distance programs: "default", "library" or "paper".
         threads: How many threads there are, for several cases at once or for one; by default the method's own choice.
         memory: How many bytes the open nodes of each adaptive search may take.
