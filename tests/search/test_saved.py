@@ -118,6 +118,15 @@ def test_slices_of_time_end_with_the_answer_of_one_run(
     assert part.upper == pytest.approx(whole.upper, rel=2e-6) and part.lower == pytest.approx(whole.lower, rel=2e-6)
 
 
+def test_a_search_that_was_taken_up_has_a_certificate(tmp_path: Path) -> None:
+    net, x = random_question(6, 2)
+    asked = {"norm": "linf", "method": "adaptive", "save": tmp_path / "a.search"}
+    with clock.until(None, looks=1200):
+        assert lc.measure(net, x, **asked).status == "undecided"  # type: ignore[arg-type]
+    result = lc.measure(net, x, **asked, certificate=True)  # type: ignore[arg-type]
+    assert result.status == "exact" and result.certificate is not None and lc.check(net, result.certificate).ok
+
+
 def test_verifying_goes_on_too(tmp_path: Path) -> None:
     net, x = random_question(6, 4)
     exact = lc.measure(net, x, "l1", method="adaptive").upper
