@@ -141,7 +141,8 @@ def _body(scores: Sequence[Score]) -> str:
         head = f"{kind.capitalize()}s · {norm}, {WORDS[setting]}"
         parts.append(
             f'<h2>{escape(head)}</h2><div class="card scroll">{html.table(ranking_table(standings), 1)}</div>'
-            f'<div class="cards">{_curves(members, standings, kind)}{_networks(members, standings)}</div>'
+            f'<div class="cards" style="margin-top: 16px">{_curves(members, standings, kind)}'
+            f"{_networks(members, standings)}</div>"
         )
     parts.append(f"</main><footer>Made by LayerCert {__version__}.</footer>")
     return "".join(parts)
