@@ -1,31 +1,39 @@
 """The relaxation of a node as a linear program, for l_inf: multipliers where the ascent comes to rest too early.
 
-    min F    over w in ball and box and outputs h_i of the open neurons,
-             max(z_i, 0) <= h_i <= upper_i z_i + offset_i,    phase_i z_i >= 0 for the splits.
+    min F    over w in ball and box and outputs h_i of the neurons that are open in the root,
+             z = A (w, h) + c,    max(z_i, 0) <= h_i <= upper_i z_i + offset_i,    phase_i z_i >= 0 for the splits.
 
-z and F are linear in w and in the h below them. A least value above 0 says that the node holds no unsafe point of the
-ball. The solver is not trusted: its multipliers become alpha, beta and mu, and a backward pass proves what they are
-worth. In l_inf many points of a halfspace are equally near, and a step along any one of them may lead nowhere; near the
-goal that costs thousands of nodes which one program closes.
+A and c hold for the whole tree: neurons that are stable in the root's ball are put in, all others have an output of
+their own. A node changes bounds and slopes only, so one model serves all nodes of a clause, and the dual simplex goes
+on from the last basis. A least value above 0 says that the node holds no unsafe point of the ball. The solver is not
+trusted: its multipliers become alpha, beta and mu, and a backward pass proves what they are worth. In l_inf many points
+of a halfspace are equally near, and a step along any one of them may lead nowhere; near the goal that costs thousands
+of nodes which one program closes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.sparse import csr_array, diags_array, eye_array, hstack, vstack
 
-from layercert.arrays import Indices, LinearMap, Matrix, Vector
+from layercert.arrays import Indices, LinearMap, Mask, Matrix, Vector
 from layercert.problem import Clause, Problem
-from layercert.search.adaptive.lines import upper_offset, upper_slope
 from layercert.search.adaptive.model import HI, LO, PHASE
 from layercert.system import clock
 
-#: The solver's outputs are above relu by more than its tolerance.
+#: An output is above relu by more than the solver's tolerance.
 ABOVE = 1e-9
+_OPTIONS: dict[str, Any] = {
+    "output_flag": False,
+    "threads": 1,
+    "solver": "simplex",
+    "simplex_strategy": 1,  # dual
+    "small_matrix_value": 1e-12,
+}
 
 
 class Multipliers(NamedTuple):
@@ -39,121 +47,162 @@ class Multipliers(NamedTuple):
     cheating: Indices  # the neurons whose output there is above relu, by what F gains from that, the most first
 
 
-def solve(problem: Problem, maps: Sequence[LinearMap], clause: Clause, state: Matrix, U: float) -> Multipliers | None:
-    """None where the solver has no answer, or the time is up; `maps` are the network's layers, all of them sparse."""
-    forms = _Forms(problem, maps, state)
-    rows, limits = [], []
-    for A, c, low, splits in forms.layers:
-        # z - h <= 0, h - upper z <= offset, -phase z <= 0
-        rows += [A[low.open] - low.own, low.own - low.slope @ A[low.open], -(splits.side @ A[splits.at])]
-        limits += [-c[low.open], low.offset + low.slopes * c[low.open], splits.sides * c[splits.at]]
-    F, f0 = clause.C @ forms.outputs.toarray(), clause.C @ forms.constants - clause.d
-    # the largest row of the clause: e, with F w + f0 <= e
-    rows.append(hstack([csr_array(F), csr_array(-np.ones((len(f0), 1)))]))
-    limits.append(-f0)
-    n, variables = problem.network.inputs, F.shape[1]
-    matrix: LinearMap = vstack([_padded(row, variables + 1) for row in rows], format="csr")
-    box = problem.box
-    down = np.full(n, -U) if box is None else np.maximum(box.lo, -U)
-    up = np.full(n, U) if box is None else np.minimum(box.hi, U)
-    ends = np.array([np.concatenate([down, np.zeros(variables - n), [-np.inf]]),
-                     np.concatenate([up, np.full(variables - n + 1, np.inf)])])  # fmt: skip
-    cost = np.zeros(variables + 1)
-    cost[-1] = 1.0
-    left = clock.left()
-    if left <= 0:
-        return None
-    options: Any = {} if np.isinf(left) else {"time_limit": max(left, 0.01)}
-    answer: Any = linprog(
-        cost, matrix, np.concatenate(limits), bounds=ends.T.tolist(), method="highs-ds", options=options
-    )
-    if answer.status != 0:
-        return None
-    return forms.multipliers(answer, len(f0))
+class Programs:
+    """The programs of one tree; made by the worker that solves them."""
+
+    def __init__(self, problem: Problem, maps: Sequence[LinearMap], root: Matrix) -> None:
+        """`maps` are the network's layers, all of them sparse."""
+        self.problem, self.n = problem, problem.network.inputs
+        self.free = np.flatnonzero((root[LO] < 0) & (root[HI] > 0))
+        self._forms(maps, root)
+        self._models: dict[int, _Model] = {}
+
+    def _forms(self, maps: Sequence[LinearMap], root: Matrix) -> None:
+        """A, c: pre-activations of the free neurons; the same for the outputs of the network."""
+        network = self.problem.network
+        noff, n = network.packed.noff, self.n
+        is_free = (root[LO] < 0) & (root[HI] > 0)
+        total, column = n + len(self.free), n
+        H, h = _padded(csr_array(eye_array(n, format="csr")), total), self.problem.x
+        rows, constants = [], []
+        for k in range(network.L):
+            A, c = csr_array(maps[k] @ H), np.asarray(maps[k] @ h + network.biases[k])
+            part = slice(int(noff[k]), int(noff[k + 1]))
+            free, on = np.flatnonzero(is_free[part]), ~is_free[part] & (root[LO, part] >= 0)
+            rows.append(A[free])
+            constants.append(c[free])
+            own = csr_array((np.ones(len(free)), (free, np.arange(column, column + len(free)))), shape=(len(on), total))
+            column += len(free)
+            H, h = csr_array(diags_array(on.astype(float)) @ A + own), np.where(on, c, 0.0)
+        self.A, self.c = csr_array(vstack(rows, format="csr")), np.concatenate(constants)
+        self.outputs = csr_array(maps[-1] @ H)
+        self.constants = np.asarray(maps[-1] @ h + network.biases[-1])
+
+    def solve(self, clause: Clause, at: int, state: Matrix, U: float) -> Multipliers | None:
+        """The program of a node of clause number `at`; None where the solver has no answer, or the time is up."""
+        if clock.left() <= 0:
+            return None
+        if at not in self._models:
+            F, f0 = csr_array(clause.C @ self.outputs.toarray()), clause.C @ self.constants - clause.d
+            self._models[at] = _Model(self.A, self.c, F, f0, self.n)
+        model, box = self._models[at], self.problem.box
+        down = np.full(self.n, -U) if box is None else np.maximum(box.lo, -U)
+        up = np.full(self.n, U) if box is None else np.minimum(box.hi, U)
+        found = model.run(state[:, self.free], down, up)
+        return None if found is None else self._multipliers(found, state.shape[1])
+
+    def _multipliers(self, found: _Found, neurons: int) -> Multipliers:
+        """The dual solution in the terms of a node."""
+        alpha, beta = np.full(neurons, -1.0), np.zeros(neurons)
+        both = found.line + found.zero
+        told = found.is_open & (both > 0)
+        alpha[self.free[told]] = found.line[told] / both[told]
+        beta[self.free] = found.split
+        above = np.where(found.is_open, found.h - np.maximum(found.z, 0.0), 0.0)
+        gain = np.where(above > ABOVE, above * found.upper, 0.0)
+        order = np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]
+        return Multipliers(found.value, alpha, beta, found.mu, found.w, self.free[order])
+
+
+class _Found(NamedTuple):
+    """A solved program: its point, and the multipliers of what holds it."""
+
+    value: float
+    is_open: Mask
+    w: Vector
+    h: Vector
+    z: Vector
+    line: Vector  # of h >= z
+    zero: Vector  # of h >= 0
+    upper: Vector  # of h <= slope z + offset
+    split: Vector  # of phase z >= 0
+    mu: Vector  # of the rows of the clause
+
+
+class _Model:
+    """Columns w, h, z, e; rows z - A (w, h) = c, h - z >= 0, h - slope z <= offset, and F (w, h) + f0 <= e."""
+
+    def __init__(self, A: LinearMap, c: Vector, F: LinearMap, f0: Vector, n: int) -> None:
+        import highspy
+
+        self.n, self.m, self.rows = n, len(c), len(f0)
+        m, unit = self.m, csr_array(eye_array(self.m, format="csr"))
+        none, left = csr_array((m, 1)), csr_array((m, n))
+        matrix = csr_array(
+            vstack(
+                [
+                    hstack([-A, unit, none]),
+                    hstack([left, unit, -unit, none]),
+                    hstack([left, unit, -unit, none]),  # the slopes come with the node
+                    hstack([F, csr_array((self.rows, m)), csr_array(-np.ones((self.rows, 1)))]),
+                ],
+                format="csr",
+            )
+        )
+        matrix.sort_indices()
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = matrix.shape[1], matrix.shape[0]
+        lp.col_cost_ = np.append(np.zeros(matrix.shape[1] - 1), 1.0)
+        lp.col_lower_, lp.col_upper_ = np.full(lp.num_col_, -np.inf), np.full(lp.num_col_, np.inf)
+        lp.row_lower_ = np.concatenate([c, np.zeros(m), np.full(m + self.rows, -np.inf)])
+        lp.row_upper_ = np.concatenate([c, np.full(2 * m, np.inf), -f0])
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
+        lp.a_matrix_.value_ = matrix.data
+        self.highs, self.optimal = highspy.Highs(), highspy.HighsModelStatus.kOptimal
+        for name, value in _OPTIONS.items():
+            self.highs.setOptionValue(name, value)
+        self.highs.passModel(lp)
+        self.slopes = np.ones(m)
+
+    def run(self, state: Matrix, down: Vector, up: Vector) -> _Found | None:
+        """The node whose free neurons have this state, in the box from `down` to `up`."""
+        n, m = self.n, self.m
+        phase, lo, hi = state[PHASE], state[LO], state[HI]
+        is_open = (phase == 0) & (lo < 0) & (hi > 0)
+        is_on = ~is_open & ((phase > 0) | ((phase == 0) & (lo >= 0)))
+        slope = np.where(is_open, np.minimum(hi / np.where(is_open, hi - lo, 1.0), 1.0), 1.0)
+        offset = np.where(is_open, np.maximum(-slope * lo, (1.0 - slope) * hi), 0.0)
+        # what is proved for unsafe points only must not hold the point: an output that is on is free, z of one off too
+        low = np.concatenate([down, np.where(is_on, -np.inf, 0.0), np.where(phase > 0, 0.0, -np.inf), [-np.inf]])
+        high = np.concatenate([up, np.where(is_open | is_on, np.inf, 0.0), np.where(phase < 0, 0.0, np.inf), [np.inf]])
+        self.highs.changeColsBounds(len(low), np.arange(len(low), dtype=np.int32), low, high)
+        live = is_open | is_on
+        rows = np.arange(m, 3 * m, dtype=np.int32)
+        self.highs.changeRowsBounds(
+            2 * m, rows,
+            np.concatenate([np.where(live, 0.0, -np.inf), np.full(m, -np.inf)]),
+            np.concatenate([np.full(m, np.inf), np.where(live, offset, np.inf)]),
+        )  # fmt: skip
+        for i in np.flatnonzero(slope != self.slopes):
+            self.highs.changeCoeff(2 * m + int(i), n + m + int(i), -float(slope[i]))
+        self.slopes = slope
+        left = clock.left()
+        self.highs.setOptionValue("time_limit", self.highs.getRunTime() + max(left, 0.01) if left < math.inf else left)
+        self.highs.run()
+        if self.highs.getModelStatus() != self.optimal:
+            self.highs.clearSolver()
+            return None
+        return self._found(is_open, phase)
+
+    def _found(self, is_open: Mask, phase: Vector) -> _Found:
+        n, m, solution = self.n, self.m, self.highs.getSolution()
+        point, reduced = np.array(solution.col_value), np.array(solution.col_dual)
+        dual = np.array(solution.row_dual)
+        return _Found(
+            value=float(point[-1]),
+            is_open=is_open,
+            w=point[:n],
+            h=point[n : n + m],
+            z=point[n + m : n + 2 * m],
+            line=np.maximum(dual[m : 2 * m], 0.0),
+            zero=np.maximum(reduced[n : n + m], 0.0),
+            upper=np.maximum(-dual[2 * m : 3 * m], 0.0),
+            split=np.maximum(phase * reduced[n + m : n + 2 * m], 0.0),
+            mu=np.maximum(-dual[3 * m :], 0.0),
+        )
 
 
 def _padded(A: LinearMap, columns: int) -> LinearMap:
     """More columns, of zeros."""
     return csr_array((A.data, A.indices, A.indptr), shape=(A.shape[0], columns))
-
-
-class _Low(NamedTuple):
-    """The open neurons of a layer: which they are, their columns as unit rows, their upper lines."""
-
-    open: Indices
-    own: LinearMap
-    slope: LinearMap
-    slopes: Vector
-    offset: Vector
-
-
-class _Splits(NamedTuple):
-    at: Indices
-    side: LinearMap
-    sides: Vector
-
-
-class _Forms:
-    """Pre-activations of every layer as linear functions of w and of the outputs of open neurons below."""
-
-    def __init__(self, problem: Problem, maps: Sequence[LinearMap], state: Matrix) -> None:
-        network = problem.network
-        noff = network.packed.noff
-        self.state, self.noff, n = state, noff, network.inputs
-        self.layers: list[tuple[LinearMap, Vector, _Low, _Splits]] = []
-        phases, los, his = state[PHASE], state[LO], state[HI]
-        is_free = (phases == 0) & (los < 0) & (his > 0)
-        is_on = ~is_free & ((phases > 0) | ((phases == 0) & (los >= 0)))
-        total = n + int(is_free.sum())
-        H, h = _padded(csr_array(eye_array(n, format="csr")), total), problem.x
-        column = n
-        for k in range(network.L):
-            W, b = maps[k], network.biases[k]
-            A, c = csr_array(W @ H), np.asarray(W @ h + b)
-            part = slice(int(noff[k]), int(noff[k + 1]))
-            phase, lo, hi, on = phases[part], los[part], his[part], is_on[part]
-            free, split = np.flatnonzero(is_free[part]), np.flatnonzero(phase)
-            slopes = np.array([upper_slope(lo[i], hi[i]) for i in free])
-            offset = np.array([upper_offset(s, lo[i], hi[i]) for s, i in zip(slopes, free, strict=True)])
-            places = np.arange(column, column + len(free))
-            column += len(free)
-            own = csr_array((np.ones(len(free)), (np.arange(len(free)), places)), shape=(len(free), total))
-            low = _Low(free, own, diags_array(slopes), slopes, offset)
-            self.layers.append((A, c, low, _Splits(split, diags_array(phase[split]), phase[split])))
-            keep = csr_array((np.ones(len(free)), (free, np.arange(len(free)))), shape=(len(on), len(free)))
-            H, h = csr_array(diags_array(on.astype(float)) @ A + keep @ own), np.where(on, c, 0.0)
-        self.outputs = csr_array(maps[-1] @ H)
-        self.constants = np.asarray(maps[-1] @ h + network.biases[-1])
-        self.inputs = n
-
-    def multipliers(self, answer: Any, rows: int) -> Multipliers:
-        """The dual solution in the terms of a node."""
-        duals = np.maximum(-answer.ineqlin.marginals, 0.0)
-        floor = np.maximum(answer.lower.marginals, 0.0)
-        alpha, beta = np.full(self.state.shape[1], -1.0), np.zeros(self.state.shape[1])
-        at, column = 0, self.inputs
-        for k, (_, _, low, splits) in enumerate(self.layers):
-            first, count = int(self.noff[k]), len(low.open)
-            line, zero = duals[at : at + count], floor[column : column + count]
-            both = line + zero
-            alpha[first + low.open] = np.where(both > 0, line / np.where(both > 0, both, 1.0), -1.0)
-            at, column = at + 2 * count, column + count
-            beta[first + splits.at] = duals[at : at + len(splits.at)]
-            at += len(splits.at)
-        mu, step = duals[at : at + rows], answer.x[: self.inputs]
-        return Multipliers(float(answer.fun), alpha, beta, mu, step, self._cheating(answer.x, duals))
-
-    def _cheating(self, point: Vector, duals: Vector) -> Indices:
-        """No split of another neuron can change the program's answer: its least point stays in one of the children."""
-        neurons, gains = [], []
-        at, column = 0, self.inputs
-        for k, (A, c, low, splits) in enumerate(self.layers):
-            count = len(low.open)
-            z = (A @ point[: A.shape[1]] + c)[low.open]
-            above = point[column : column + count] - np.maximum(z, 0.0)
-            upper = duals[at + count : at + 2 * count]  # of h <= slope z + offset
-            neurons.append(int(self.noff[k]) + low.open)
-            gains.append(np.where(above > ABOVE, above * upper, 0.0))
-            at, column = at + 2 * count + len(splits.at), column + count
-        gain = np.concatenate(gains)
-        return np.concatenate(neurons)[np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]]

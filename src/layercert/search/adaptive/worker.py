@@ -24,6 +24,7 @@ from layercert.system import clock
 
 if TYPE_CHECKING:
     from layercert.search.adaptive.branch import Batch
+    from layercert.search.adaptive.program import Programs
     from layercert.search.adaptive.tree import Ball
 
 #: The most pieces that the first witness is moved through, those of later ones, and the faces that are tried at each,
@@ -59,6 +60,13 @@ class Worker:
         self.ball, self.task, self.effort = ball, ball.task, ball.effort
         self.leaves = Leaves(ball.task)
         self._known = known  # where what rows keep is handed on, to a search of the same ball
+
+    @cached_property
+    def programs(self) -> Programs:
+        """Linear programs, each of which goes on from the last one."""
+        from layercert.search.adaptive.program import Programs
+
+        return Programs(self.task.problem, self.ball.maps, self.ball.root)
 
     @cached_property
     def kept(self) -> Kept:
@@ -204,13 +212,11 @@ class Worker:
 
     def _program(self, node: Node) -> Iterator[Event]:
         """Bound a node by the exact multipliers of its relaxation, and tighten with what these leave of the ball."""
-        from layercert.search.adaptive.program import solve
-
         ball, problem = self.ball, self.task.problem
         node.programmed, step = True, np.zeros(ball.model.net.inputs)
         for _ in range(PROGRAMS):
             before = node.bound
-            found = solve(problem, ball.maps, problem.clauses[node.clause], node.state, ball.U)
+            found = self.programs.solve(problem.clauses[node.clause], node.clause, node.state, ball.U)
             if found is None:
                 break
             step = found.step
