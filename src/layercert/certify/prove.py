@@ -117,7 +117,7 @@ def _neuron_trees(problem: Problem, radius: float, recording: Recording | None) 
     """Trees of neuron splits, one for each clause."""
     setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
     task = Task(problem, make_chain("default", problem.norm), radius * (1.0 + 0.5 * MARGIN))
-    if radius > 0 and (recording is None or not recording.told):
+    if radius > 0 and (recording is None or not recording.reaches(radius, len(problem.clauses))):
         recording = Recording()
         for _ in adaptive(task, recorder=recording):
             clock.check()

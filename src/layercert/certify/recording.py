@@ -98,10 +98,9 @@ class Recording:
     def __init__(self) -> None:
         self.forests: list[Forest] = []
 
-    @property
-    def told(self) -> bool:
-        """Was there a search that told anything?"""
-        return any(forest.plans for forest in self.forests)
+    def reaches(self, radius: float, clauses: int) -> bool:
+        """Does what was told prove this radius? Not where parts of a tree were worked on elsewhere."""
+        return self.forest_for(radius, clauses).reached(clauses) >= radius
 
     def ball(self, radius: float, model: Model) -> Forest:
         if len(self.forests) >= BALLS:  # those that reach least, but for the largest, which may not be done
