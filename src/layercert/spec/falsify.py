@@ -11,6 +11,7 @@ import numpy as np
 from layercert.arrays import Matrix, Vector
 from layercert.network import Network
 from layercert.problem import Problem
+from layercert.system import clock
 
 #: Multiplications to spend on samples, and the least number of them to descend from.
 BUDGET = 2e8
@@ -19,6 +20,8 @@ STARTS = 16
 STEPS = 40
 #: The first step, as a share of each input's range; it shrinks to a hundredth of that.
 FIRST_STEP = 0.25
+#: Of the time that is left, the part that the descent may take: the search needs some too.
+SHARE = 0.25
 
 
 def falsify(problem: Problem, share: float = 1.0, seed: int = 0) -> Vector | None:
@@ -36,8 +39,10 @@ def falsify(problem: Problem, share: float = 1.0, seed: int = 0) -> Vector | Non
     margins = _margins(problem, network(X))[0]
     X = X[np.argsort(margins)[: max(STARTS, count // 80)]]
     best, at = float(margins.min()), X[0]
-    step = FIRST_STEP
+    step, begun, most = FIRST_STEP, clock.now(), SHARE * clock.left()
     for _ in range(STEPS):
+        if clock.passed() or clock.now() - begun > most:
+            break  # what was found so far counts
         G, margins = _gradients(problem, X)
         if float(margins.min()) < best:
             best, at = float(margins.min()), X[int(margins.argmin())].copy()
