@@ -170,3 +170,13 @@ def test_many_inputs() -> None:
 def test_messages(asked: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         lc.measure(random_network(0), random_input(0), **asked)  # type: ignore[arg-type]
+
+
+def test_a_box_at_the_radius_has_the_proof_that_the_checker_wants() -> None:
+    """In norms whose powers are compared in floats, "no nearer than the radius" is not yet "far enough"."""
+    net = lc.Network.from_arrays([np.array([[1.0, -0.5]]), np.array([[2.0], [0.5]])], [np.array([1e-25]), np.zeros(2)])
+    ends = (np.full(2, -2.0), np.full(2, 2.0))
+    result = lc.measure(net, np.array([2.0, 0.0]), 7.3, domain=ends, integer=[0, 1], certificate=True)
+    assert result.certificate is not None
+    report = lc.check(net, result.certificate)
+    assert report.ok, report.reason

@@ -103,3 +103,29 @@ def test_balls_follow_where_the_start_decides(case: str) -> None:
     for exact in (False, True):
         report = lc.check(net, r.certificate, exact=exact)
         assert report.ok, report.reason
+
+
+def test_the_checker_accepts_a_proof_on_a_ball_a_million_times_as_large_as_what_decides() -> None:
+    """The checker's bounds are better than the prover's by rounding, and a multiplier that cancelled the prover's
+    halfspace leaves 1e-6 of the checker's, times the radius."""
+    net = Network.from_arrays(
+        [
+            np.array([[0.32993606599853287, 0.0721723874614969, 0.1524375724845377]]),
+            np.array([[0.5591563783974268], [-1.5482676163427902], [-0.47255484036727285], [0.8115310795362245]]),
+            np.array([
+                [-0.03352341263816013, -0.5462132406117639, 0.9325899741055589, 0.16931643238017938],
+                [1.9058430094353467, 0.26378892154387534, 1.0730615319782348, -0.16603081546332893],
+            ]),
+        ],
+        [
+            np.array([0.2317494931986537]),
+            np.array([-0.5015071742629413, -0.15919942229584524, -0.6529972672097999, -0.2205456590721108]),
+            np.array([0.14027228033355535, 0.3243428286397867]),
+        ],
+    )  # fmt: skip
+    x = np.array([-0.3418201650999917, -0.1082829913476473, 0.5502938299513913])
+    domain = (np.array([-1e9, -math.inf, x[2]]), np.array([math.inf, x[1], x[2]]))
+    r = lc.verify(net, x, 1656800.8483440196, 2, domain=domain, certificate=True, method="adaptive")
+    assert r.status == "robust" and r.certificate is not None
+    report = lc.check(net, r.certificate)
+    assert report.ok, report.reason

@@ -143,7 +143,7 @@ def prove_whole(
         part = next(waiting, None)
         c = np.clip(claim.x, low, high)
         if part is None:
-            if not _far_enough(claim, c, 0.0):
+            if not far_enough(claim, c, 0.0):
                 raise Rejected("a box without a certificate is nearer than the radius")
             continue
         same = ("network", "p", "label", "asked")
@@ -154,7 +154,7 @@ def prove_whole(
         ok, why, count = prove(part)
         if not ok:
             raise Rejected(f"a box is not proved: {why}")
-        if not _far_enough(claim, c, part.radius) and not _covers(claim, part, low, high):
+        if not far_enough(claim, c, part.radius) and not _covers(claim, part, low, high):
             raise Rejected("the certificate of a box does not reach far enough")
         leaves += count
     return leaves
@@ -237,7 +237,7 @@ def _moved(claim: Certificate, a: Vector, b: Vector) -> list[Fraction]:
     ]
 
 
-def _far_enough(claim: Certificate, c: Vector, radius: float) -> bool:
+def far_enough(claim: Certificate, c: Vector, radius: float) -> bool:
     """radius^p + ||c - x||^p >= r^p, in rational numbers where p allows."""
     sizes = [Fraction(radius), *_moved(claim, c, claim.x)]
     if math.isinf(claim.p):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from layercert.certificate.claim import BoxTree, Certificate
-from layercert.certificate.whole import AXIS, GROUP, LEAF, WholeCertificate
+from layercert.certificate.whole import AXIS, GROUP, LEAF, WholeCertificate, far_enough
 from layercert.certify.prove import MARGIN, prove
 from layercert.certify.replay import Unproved
 from layercert.norms import WeightedNorm
@@ -49,7 +49,7 @@ def prove_branches(search: Branching, deadline: float | None = None) -> WholeCer
             rows.append((kind, int(box.axis or 0) if box.group is None else box.group, box.cut))
             continue
         rows.append((LEAF, 0, 0.0))
-        parts.append(_part(search, box, radius, deadline))
+        parts.append(_part(search, box, claim, deadline))
     kinds, indices, cuts = (np.array(column) for column in zip(*rows, strict=True))
     discrete = search.discrete
     return WholeCertificate(
@@ -62,12 +62,12 @@ def _preorder(box: Box) -> list[Box]:
     return [box, *(each for part in box.parts for each in _preorder(part))]
 
 
-def _part(search: Branching, box: Box, radius: float, deadline: float | None) -> Certificate | None:
-    """The proof of one box; None where it is too far away to need one."""
+def _part(search: Branching, box: Box, claim: Certificate, deadline: float | None) -> Certificate | None:
+    """The proof of one box; None where it is too far away to need one, as the checker sees it."""
     asked, away = search.inside(box, math.inf)
-    if away >= radius:
+    if far_enough(claim, asked.x, 0.0):
         return None
-    wanted = left_of(search.problem.norm.p, radius * (1.0 + SPARE), away)
+    wanted = left_of(search.problem.norm.p, claim.radius * (1.0 + SPARE), away)
     wanted = min(wanted, asked.reach)
     # prove certifies a little less than it is told, and no more than the whole box
     return prove(replace(asked, radius=wanted), wanted / (1.0 - MARGIN) * (1.0 + SPARE), None, math.inf, deadline, None)
