@@ -9,6 +9,7 @@ some, and then as long as the traffic asks for; a fast worker comes back sooner 
 
 from __future__ import annotations
 
+import ctypes
 import math
 import pickle
 import threading
@@ -16,6 +17,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -39,14 +41,18 @@ ALONE = 1.0
 SHORT, LONG, GROWTH = 0.25, 5.0, 1.3
 #: With more threads than this slices are longer in proportion: one coordinator hands out about 200 per second.
 MANY = 64
-#: A slice ends after a round of nodes, or after so many times its length, whatever it is at.
-PATIENT = 5.0
+#: A slice ends after a round of nodes, or so many seconds late, whatever it is at: a round that is cut short is lost.
+PATIENT = 30.0
 #: Most nodes of a slice, and slices in the hands of the scheduler for each thread of the cluster.
 NODES, AHEAD = 64, 2
 #: How often (seconds) finished slices are looked for, and how many slices in a row may take their worker down.
-TICK, DEATHS = 0.01, 5
+TICK, DEATHS = 0.02, 5
+#: How often (seconds) the cluster is asked how large it is: workers come and go.
+LOOK = 1.0
 #: Nodes are numbered from here: the first ones of a tree are attacked more often, and these are none of them.
 EARLIER = 1000
+#: glibc's names for these, from malloc.h, and what it may keep: in all, and in one piece (it allows no more).
+TRIM_THRESHOLD, MMAP_THRESHOLD, KEPT, KEPT_EACH = -1, -3, 2**29, 2**25
 #: Seconds that workers may take to appear.
 WAIT = 60.0
 
@@ -80,7 +86,7 @@ class Slice:
     share: float  # of the tree, that it closed
     made: int
     witnesses: list[tuple[Vector, int]] = field(default_factory=list)  # offsets from x, with their clauses
-    seconds: float = 0.0
+    seconds: float = 0.0  # of the processor
 
 
 class Spread:
@@ -92,6 +98,7 @@ class Spread:
         self.deaths = 0
         self.slices = 0
         self.sent = self.received = 0  # bytes of nodes
+        self.worked = 0.0  # seconds of the workers' processors, for nodes alone
 
     def run(self, first: Iterator[Event]) -> Generator[Event | None, None, None]:
         """Events as they come, None now and then: at first those of a search of our own."""
@@ -124,8 +131,10 @@ class Spread:
 
         question, running, length = self._question(), as_completed(loop=client.loop), SHORT
         shared = client.submit(_received, question)  # pure: whoever needs it again can have it again
+        threads, looked = 1, -math.inf
         while len(self.frontier) or self.lent:
-            threads = max(sum(client.nthreads().values()), 1)
+            if time.monotonic() - looked > LOOK:
+                threads, looked = max(sum(client.nthreads().values()), 1), time.monotonic()
             while len(self.frontier) and len(self.lent) < AHEAD * threads:
                 if self.lent and len(self.frontier) < threads and len(self.lent) >= threads:
                     break  # what is there is shared, not hoarded
@@ -165,6 +174,7 @@ class Spread:
         """Book what a worker did."""
         self.slices += 1
         self.received += sum(map(len, done.nodes))
+        self.worked += done.seconds
         self.frontier.returned(numbers, done.nodes, done.closed_bound, done.closed, done.share)
         task = self.ball.task
         for step, clause in done.witnesses:
@@ -233,6 +243,16 @@ def _version() -> str:
     return __version__
 
 
+@cache
+def _keep_memory() -> None:
+    """Let the C library keep what kernels give back: Dask tells it to return all memory to the system at once, and a
+    slice then takes three times as long (PERFORMANCE.md, 2026-11-17)."""
+    with suppress(OSError, AttributeError, TypeError):  # another C library, another system
+        library = ctypes.CDLL(None)
+        library.mallopt(TRIM_THRESHOLD, KEPT)
+        library.mallopt(MMAP_THRESHOLD, KEPT_EACH)
+
+
 def _received(question: Question) -> Question:
     return question
 
@@ -241,6 +261,8 @@ def work(question: Question, blobs: list[bytes], nearest: float, seconds: float)
     """Work on some nodes for some time."""
     from layercert.search.adaptive.tree import Ball
 
+    _keep_memory()
+    begun = time.thread_time()
     known = getattr(_built, "of", None)
     if known is None or known[0] != question.name:
         known = _built.of = (question.name, pickle.loads(question.problem), {})
@@ -256,8 +278,7 @@ def work(question: Question, blobs: list[bytes], nearest: float, seconds: float)
     with one_thread():
         ball = Ball(task, question.effort, None, question.radius, tree, parts)
         share, started = ball.frontier.share, clock.now()
-        # between two rounds: a round that is cut short is lost
-        with suppress(clock.OutOfTime), clock.until(started + PATIENT * seconds), closing(ball.run()) as events:
+        with suppress(clock.OutOfTime), clock.until(started + seconds + PATIENT), closing(ball.run()) as events:
             for event in events:
                 clock.check()
                 over = isinstance(event, Bound) and clock.now() > started + seconds
@@ -269,5 +290,5 @@ def work(question: Question, blobs: list[bytes], nearest: float, seconds: float)
     left = frontier.blobs()
     return Slice(
         left, frontier.closed_bound, frontier.closed, frontier.share - share, frontier.made, found,
-        clock.now() - started,
+        time.thread_time() - begun,
     )  # fmt: skip
