@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: the steepest first.
 POLISHED, REPOLISHED, FLIPS = 60, 3, 6
 #: Nodes this near to U (relative) get linear programs, so many at most, while each closes this share of the gap.
-NEAR, PROGRAMS, PROGRAM_SHARE = 3e-3, 6, 0.2
+NEAR, PROGRAMS, PROGRAM_SHARE = 5e-2, 6, 0.2
 #: A program tells what to split if it is no further below U than this many times the bound that is known.
 TELLING = 2.0
 #: A piece is nearer if its point is, by this much (relative).
