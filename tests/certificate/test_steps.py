@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import layercert as lc
+from helpers.onnx_models import build
 from helpers.standalone import alone
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate, load_certificate
@@ -237,6 +238,25 @@ def test_sparse_layers_are_worked_on_sparse_with_the_same_bounds() -> None:
     assert not sparse.net.whole.any() and dense.net.whole.all()
     np.testing.assert_allclose(sparse.start.lo, dense.start.lo, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(sparse.start.hi, dense.start.hi, rtol=1e-12, atol=1e-12)
+
+
+def test_bounds_of_a_pooled_network_hold_at_its_points(tmp_path: Path) -> None:
+    """Max pooling makes layers of a few entries per row, whose products do not come in order."""
+    import onnx
+
+    rng = np.random.default_rng(5)
+    model = build(
+        "k = Conv<pads=[1,1,1,1]>(x, W, b); r = Relu(k); p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r);"
+        "f = Flatten(p); h = Gemm<transB=1>(f, H, c); t = Relu(h); y = Gemm<transB=1>(t, F, g)",
+        (1, 1, 8, 8), W=(4, 1, 3, 3), b=(4,), H=(12, 64), c=(12,), F=(3, 12), g=(3,),
+    )  # fmt: skip
+    onnx.save(model, tmp_path / "pooled.onnx")
+    net = lc.load(tmp_path / "pooled.onnx")
+    setting = Setting(net, rng.uniform(size=64), 2.0, 0.4, None)
+    bounds = StepFloats(setting).start
+    reached = np.array([np.concatenate(net.preactivations(setting.x + w)) for w in points(rng, setting, 2_000)])
+    assert (reached.min(axis=0) >= bounds.lo[0] - 1e-12).all()
+    assert (reached.max(axis=0) <= bounds.hi[0] + 1e-12).all()
 
 
 @pytest.fixture(scope="module")

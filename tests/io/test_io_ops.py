@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from helpers.onnx_models import NEWEST, build, numbers, run
 from helpers.profiles import examples
 from layercert.cli import main
 from layercert.errors import ModelError
 from layercert.io import load
+from layercert.io.affine import Affine
 from layercert.io.ops import OPS
 from layercert.network import Network
 
@@ -377,3 +380,14 @@ def test_the_documentation_lists_every_operation() -> None:
     table = text[text.index("| ONNX operation |") : text.index("Everything else is refused")]
     missing = [op for op in OPS if not re.search(rf"\b{op}\b", table)]
     assert not missing
+
+
+def test_a_scaled_branch_does_not_share_its_places_with_the_other() -> None:
+    """scipy sorts the entries of a product in place, when `abs` or a sum asks for it."""
+    A = csr_array((np.array([1.0, 2.0, 3.0]), np.array([2, 0, 1]), np.array([0, 2, 3])), shape=(2, 3))
+    value = replace(Affine.input((3,)), shape=(2,), A=A, c=np.zeros(2))
+    twice, half = value.times(np.full(2, 2.0)), value.over(np.full(2, 2.0))
+    before = A.toarray()
+    A.sum_duplicates()  # as abs(A) does
+    np.testing.assert_array_equal(twice.A.toarray(), 2.0 * before)
+    np.testing.assert_array_equal(half.A.toarray(), 0.5 * before)

@@ -72,6 +72,6 @@ class Relaxed:
             return positive * alpha + negative * self.su, np.asarray(negative @ self.iu)
         at, above = A.indices, A.data < 0
         S = csr_array((A.data * np.where(above, self.su[at], alpha[at]), at, A.indptr), shape=A.shape, copy=True)
-        upper = csr_array((np.where(above, A.data, 0.0), at, A.indptr), shape=A.shape)
+        upper = csr_array((np.where(above, A.data, 0.0), at, A.indptr), shape=A.shape, copy=True)
         S.eliminate_zeros()  # neurons that are off
         return S, np.asarray(upper @ self.iu)

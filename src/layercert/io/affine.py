@@ -241,7 +241,8 @@ def _per_entry(A: Sparse, rows: Vector) -> Vector:
 
 
 def _with_data(A: Sparse, data: Vector) -> Sparse:
-    return csr_array((data, A.indices, A.indptr), shape=A.shape)
+    # not the same index arrays: scipy sorts them in place whenever it likes (`abs` does), with the data of one matrix
+    return csr_array((data, A.indices.copy(), A.indptr.copy()), shape=A.shape)
 
 
 def _rows_only(A: Sparse, rows: Mask) -> Sparse:
