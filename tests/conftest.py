@@ -38,6 +38,16 @@ def no_solver_crashes() -> Generator[None, None, None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread_per_question() -> Generator[None, None, None]:
+    """The command line takes all cores, and the tree of several threads depends on the clock."""
+    from layercert.cli import commands
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "cores", lambda: 1)
+        yield
+
+
 @pytest.fixture(scope="session")
 def torch() -> ModuleType:
     """The torch module; the test is skipped where it is not installed."""

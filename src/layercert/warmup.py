@@ -23,7 +23,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from layercert.compiled.helper import INSIDE, cores
+from layercert.compiled.helper import INSIDE
+from layercert.system.threads import cores
 
 NORMS = ("linf", "l2", "l1", "3")
 #: After so many calls of a kernel only some are looked at; seconds for a question in plain Python.

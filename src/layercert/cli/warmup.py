@@ -6,8 +6,8 @@ import argparse
 import sys
 import time
 
-from layercert.compiled.helper import cores
 from layercert.errors import OptionError
+from layercert.system.threads import cores
 from layercert.warmup import warm_up
 
 

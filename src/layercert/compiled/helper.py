@@ -9,15 +9,12 @@ import subprocess
 import sys
 from contextlib import suppress
 
+from layercert.system.threads import cores
+
 #: Set for processes that compile ahead: they ask for no help themselves. A user may set it to have no helper.
 INSIDE = "LAYERCERT_WARMUP"
 
 _helpers: list[subprocess.Popen[bytes]] = []
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def call() -> None:
