@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -10,23 +11,24 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
+from helpers.brute import brute_force
 from layercert.arrays import Matrix
 from layercert.network import Network
 from layercert.problem import Problem, robustness
-from layercert.search.adaptive.lines import fix
-from layercert.search.adaptive.model import HI, LO, PHASE, build
+from layercert.run import closest
+from layercert.search.adaptive.bound import Effort
+from layercert.search.adaptive.branch import Batch, expand
+from layercert.search.adaptive.lines import fix, scores
+from layercert.search.adaptive.model import HI, LO, PHASE, build, keep_rows
 from layercert.search.adaptive.program import Programs
+from layercert.system import clock
 
 
 def test_programs_go_on_from_the_last_one_and_say_what_a_fresh_solver_says() -> None:
     """The nodes of a random walk through a tree, one after the other in the same model."""
-    rng = np.random.default_rng(3)
-    sizes = [4, 7, 6, 3]
-    net = Network.from_arrays(
-        [rng.normal(size=(b, a)) for a, b in pairwise(sizes)], [0.3 * rng.normal(size=b) for b in sizes[1:]]
-    )
-    problem = robustness(net, rng.normal(size=4), math.inf)
-    U, compared = 0.7, 0
+    rng, problem = np.random.default_rng(3), _random_problem()
+    net = problem.network
+    U, compared, cheats = 0.7, 0, 0
     _, root = build(problem, U)
     programs = Programs(problem, [csr_array(W) for W in net.weights], root)
     for _ in range(30):
@@ -39,7 +41,76 @@ def test_programs_go_on_from_the_last_one_and_say_what_a_fresh_solver_says() -> 
         if found is not None and true is not None:
             compared += 1
             assert found.value == pytest.approx(true, abs=1e-7)
-    assert compared > 15
+            # without a neuron that cheats the point is what it says
+            here = float(problem.clauses[at].margins(net(problem.x + found.step))[0])
+            assert len(found.cheating) or found.value == pytest.approx(here, abs=1e-6)
+            assert (state[PHASE, found.cheating] == 0).all()
+            cheats += len(found.cheating) > 0
+    assert compared > 15 and cheats > 5
+
+
+def test_a_node_is_split_where_its_program_cheats_if_that_is_still_open() -> None:
+    problem = _random_problem()
+    U = 0.7
+    model, root = build(problem, U)
+    free = np.flatnonzero((root[LO] < 0) & (root[HI] > 0))
+    kept, effort = keep_rows(model.net), Effort(candidates=1, probe_steps=2, steps=3, rounds=1, passes=1)
+    score = np.empty(root.shape[1])
+    scores(root, score)
+    usual = int(np.argmax(score))
+    wanted = int(free[free != usual][0])
+
+    def split(state: Matrix, neurons: list[int]) -> int:
+        nodes = Batch(
+            state[None].copy(), np.ones((1, 1)), np.zeros(1, np.intp), np.full(1, -math.inf), np.zeros((1, 4)),
+            np.array([neurons], np.intp),
+        )  # fmt: skip
+        _, found = expand(model, kept, nodes, U, U, effort, clock.timer())
+        return int(found[0])
+
+    state = root.copy()
+    assert split(state, [-1, -1]) == usual
+    assert split(state, [wanted, usual]) == wanted
+    fix(state, wanted, 1.0)
+    assert split(state, [wanted, -1]) == usual
+
+
+def test_a_solver_that_lies_costs_nodes_and_no_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multipliers of the right sign and any size, or no numbers at all."""
+    from layercert.search.adaptive import program, worker
+
+    rng = np.random.default_rng(8)
+    monkeypatch.setattr(worker, "NEAR", 1.0)
+    honest, asked = program._Model._solution, [0]
+
+    def lying(self: program._Model) -> tuple[Matrix, Matrix, Matrix]:
+        asked[0] += 1
+        point, reduced, dual = honest(self)
+        kind = asked[0] % 4
+        if kind == 0:
+            dual[rng.integers(len(dual))] = math.nan
+        elif kind == 1:
+            reduced[rng.integers(len(reduced))] = math.inf
+        else:
+            dual, reduced = (v * rng.choice([0.0, -1.0, 1e12, 1e300], len(v)) for v in (dual, reduced))
+        return point * rng.choice([1.0, -3.0]), reduced, dual
+
+    monkeypatch.setattr(program._Model, "_solution", lying)
+    for seed in (5, 6, 8, 9, 13, 17):
+        problem = _random_problem(seed, [3, 6, 6, 2])
+        true, _ = brute_force(problem)
+        found = closest(problem)
+        assert found.lower <= true * (1 + 1e-7) and found.upper >= true * (1 - 1e-7)
+        assert found.status == "exact"
+    assert asked[0] > 50
+
+
+def _random_problem(seed: int = 3, sizes: Sequence[int] = (4, 7, 6, 3)) -> Problem:
+    rng = np.random.default_rng(seed)
+    net = Network.from_arrays(
+        [rng.normal(size=(b, a)) for a, b in pairwise(sizes)], [0.3 * rng.normal(size=b) for b in sizes[1:]]
+    )
+    return robustness(net, rng.normal(size=sizes[0]), math.inf)
 
 
 def _least_relaxed(problem: Problem, at: int, state: Matrix, U: float) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import os
 import signal
@@ -188,6 +190,20 @@ def test_damaged_files_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         lc.measure(net, x, "l1", save=file)
     with pytest.raises(lc.LayerCertError, match="no folder"):
         lc.measure(NET, X[0], domain=(0, 1), save=tmp_path / "nowhere" / "a.search")
+
+
+def test_a_changed_bound_is_noticed_whatever_the_file_is_packed_in() -> None:
+    """The checksum is over the bounds too, not over the arrays alone."""
+    saved = Saved({"network": "a"}, lower=0.25)
+    with np.load(io.BytesIO(saved.to_bytes())) as file:
+        arrays = dict(file)
+    head = json.loads(arrays["head"].tobytes())
+    for name, value in (("lower", (0.5).hex()), ("question", {"network": "b"}), ("nearest", (0.5).hex())):
+        arrays["head"] = np.frombuffer(json.dumps({**head, name: value}).encode(), np.uint8)
+        packed = io.BytesIO()
+        np.savez(packed, allow_pickle=False, **arrays)
+        with pytest.raises(lc.LayerCertError, match="its checksum is another one"):
+            Saved.from_bytes(packed.getvalue())
 
 
 def test_what_cannot_be_saved(tmp_path: Path) -> None:

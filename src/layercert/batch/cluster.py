@@ -19,7 +19,6 @@ from importlib import import_module
 from typing import Any
 from uuid import uuid4
 
-from layercert import __version__
 from layercert.arrays import Vector
 from layercert.batch.errors import RunError
 from layercert.batch.news import Compiling, JobClock, Proved, telling
@@ -27,8 +26,9 @@ from layercert.batch.plan import GRACE, Job, Options, Plan
 from layercert.batch.rows import network_bytes, network_from
 from layercert.batch.searches import with_searches
 from layercert.batch.work import Outcome, warm_up
-from layercert.errors import MissingPackageError, OptionError
+from layercert.errors import MissingPackageError
 from layercert.network import Network
+from layercert.search.cluster import check_workers, connect
 from layercert.system import clock
 
 #: Jobs in the hands of the scheduler for each thread of the cluster: enough to keep all busy, few enough to stay light.
@@ -56,9 +56,9 @@ class DaskCluster:
             from distributed import as_completed
         except ImportError:
             raise MissingPackageError("distributed", "running on a Dask cluster", "dask") from None
-        client = self._client()
+        client = connect(self.scheduler, self.connect_timeout, RunError)
         try:
-            self._check_workers(client)
+            check_workers(client, self.scheduler, self.worker_timeout, RunError)
             yield from self._drive(client, plan, jobs, as_completed(loop=client.loop))
         except (OSError, TimeoutError, CancelledError):
             raise self._lost() from None
@@ -99,38 +99,6 @@ class DaskCluster:
                 suspects.append(job)
             else:
                 yield self._outcome(future, heard.proved(job))
-
-    def _client(self) -> Any:
-        from distributed import Client
-
-        try:
-            return Client(self.scheduler, timeout=self.connect_timeout, set_as_default=False)
-        except (OSError, TimeoutError) as error:
-            raise RunError(
-                f"no Dask scheduler answers at {self.scheduler} ({type(error).__name__}); "
-                "start one with: dask scheduler, and workers with: dask worker ADDRESS --nthreads 1"
-            ) from None
-        except ValueError as error:
-            raise OptionError(
-                f"cannot read the address {self.scheduler!r}; expected tcp://host:8786 ({error})"
-            ) from None
-
-    def _check_workers(self, client: Any) -> None:
-        """Workers must be there and must compute with this very version."""
-        try:
-            client.wait_for_workers(1, timeout=self.worker_timeout)
-        except TimeoutError:
-            raise RunError(
-                f"the scheduler at {self.scheduler} has no workers after {self.worker_timeout:.0f} s; "
-                f"start some with: dask worker {self.scheduler} --nthreads 1"
-            ) from None
-        versions = client.run(_version, on_error="return")
-        for worker, version in versions.items():
-            if version != __version__:
-                raise RunError(
-                    f"the Dask worker {worker} has layercert {version}, this is {__version__}; "
-                    "install the same version everywhere"
-                )
 
     def _outcome(self, future: Any, proved: Proved) -> Outcome:
         if future.status == "finished":
@@ -247,7 +215,3 @@ def _work(name: str, topic: str, network: Network, x: Vector, label: int | None,
         say(("ended", job.id))
     assert isinstance(outcome, Outcome)
     return outcome
-
-
-def _version() -> str:
-    return __version__

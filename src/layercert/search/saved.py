@@ -99,7 +99,7 @@ class Saved:
         for name in ("witness", "unsettled"):
             vector = getattr(self, name)
             arrays[name] = np.zeros(0) if vector is None else vector.astype("<f8")
-        head["sha256"] = _digest(arrays)
+        head["sha256"] = _digest(head, arrays)
         arrays["head"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
@@ -117,7 +117,7 @@ class Saved:
                     f"{name} has format {head['format']}, this version writes format {FORMAT}; go on with the version "
                     "that made it, or begin anew with another file"
                 )
-            if head["sha256"] != _digest(arrays):
+            if head.pop("sha256") != _digest(head, arrays):
                 raise Damaged("its checksum is another one")
             body = arrays["nodes"].astype(np.uint8).tobytes()
             witness, unsettled = (
@@ -139,8 +139,9 @@ class Saved:
             ) from None
 
 
-def _digest(arrays: dict[str, Any]) -> str:
-    parts = (arrays[name].tobytes() for name in ("nodes", "sizes", "witness", "unsettled"))
+def _digest(head: dict[str, Any], arrays: dict[str, Any]) -> str:
+    parts = [json.dumps(head, sort_keys=True).encode()]
+    parts += [arrays[name].tobytes() for name in ("nodes", "sizes", "witness", "unsettled")]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 

@@ -54,9 +54,11 @@ def expand(model, kept, parents, U, goal, effort, timer):  # type: ignore[no-unt
         for i in parents.wanted[n]:
             if i < 0 or count == effort.candidates:
                 break
-            tried[count] = i
-            count += 1
-        while count < effort.candidates and parents.wanted[n, 0] < 0:
+            if score[i] >= 0.0:  # still open
+                tried[count] = i
+                count += 1
+        told = count > 0
+        while count < effort.candidates and not told:
             i = int(np.argmax(score))
             if score[i] < 0.0 or (count > 0 and score[i] <= 0.0):
                 break

@@ -185,10 +185,11 @@ class _Model:
             return None
         return self._found(is_open, phase)
 
-    def _found(self, is_open: Mask, phase: Vector) -> _Found:
-        n, m, solution = self.n, self.m, self.highs.getSolution()
-        point, reduced = np.array(solution.col_value), np.array(solution.col_dual)
-        dual = np.array(solution.row_dual)
+    def _found(self, is_open: Mask, phase: Vector) -> _Found | None:
+        n, m = self.n, self.m
+        point, reduced, dual = self._solution()
+        if not (np.isfinite(point).all() and np.isfinite(reduced).all() and np.isfinite(dual).all()):
+            return None  # whatever the solver says of it
         return _Found(
             value=float(point[-1]),
             is_open=is_open,
@@ -201,6 +202,11 @@ class _Model:
             split=np.maximum(phase * reduced[n + m : n + 2 * m], 0.0),
             mu=np.maximum(-dual[3 * m :], 0.0),
         )
+
+    def _solution(self) -> tuple[Vector, Vector, Vector]:
+        """Columns, their reduced costs, multipliers of rows."""
+        solution = self.highs.getSolution()
+        return np.array(solution.col_value), np.array(solution.col_dual), np.array(solution.row_dual)
 
 
 def _padded(A: LinearMap, columns: int) -> LinearMap:

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from layercert.arrays import Vector
-from layercert.errors import LayerCertError, MissingPackageError, OptionError
+from layercert.errors import LayerCertError
 from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
+from layercert.search.cluster import check_workers, connect
 from layercert.search.events import Bound, Event
 from layercert.search.incumbent import Incumbent
 from layercert.search.saved import Tree
@@ -55,6 +56,8 @@ EARLIER = 1000
 TRIM_THRESHOLD, MMAP_THRESHOLD, KEPT, KEPT_EACH = -1, -3, 2**29, 2**25
 #: Seconds that workers may take to appear.
 WAIT = 60.0
+#: Seconds for the scheduler to answer.
+CONNECT = 30.0
 
 
 class ClusterError(LayerCertError):
@@ -113,9 +116,9 @@ class Spread:
             yield from self._on_cluster()
 
     def _on_cluster(self) -> Generator[Event | None, None, None]:
-        client = self._client()
+        client = connect(self.scheduler, CONNECT, ClusterError)
         try:
-            self._wait_for_workers(client)
+            check_workers(client, self.scheduler, WAIT, ClusterError)
             yield from self._drive(client)
         except (OSError, TimeoutError) as error:
             raise ClusterError(
@@ -196,51 +199,10 @@ class Spread:
                 "with fewer threads"
             )
 
-    def _client(self) -> Any:
-        try:
-            from distributed import Client
-        except ImportError:
-            raise MissingPackageError("distributed", "running on a Dask cluster", "dask") from None
-        try:
-            return Client(self.scheduler, timeout=30.0, set_as_default=False)
-        except (OSError, TimeoutError) as error:
-            raise ClusterError(
-                f"no Dask scheduler answers at {self.scheduler} ({type(error).__name__}); "
-                "start one with: dask scheduler, and workers with: dask worker ADDRESS --nthreads 1"
-            ) from None
-        except ValueError as error:
-            raise OptionError(
-                f"cannot read the address {self.scheduler!r}; expected tcp://host:8786 ({error})"
-            ) from None
-
-    def _wait_for_workers(self, client: Any) -> None:
-        """Some must be there, with this very version."""
-        from layercert import __version__
-
-        try:
-            client.wait_for_workers(1, timeout=WAIT)
-        except TimeoutError:
-            raise ClusterError(
-                f"the scheduler at {self.scheduler} has no workers after {WAIT:.0f} s; "
-                f"start some with: dask worker {self.scheduler} --nthreads 1"
-            ) from None
-        for worker, version in client.run(_version, on_error="return").items():
-            if version != __version__:
-                raise ClusterError(
-                    f"the Dask worker {worker} has layercert {version}, this is {__version__}; "
-                    "install the same version everywhere"
-                )
-
 
 # on a worker
 
 _built = threading.local()  # what the thread has built for the question it works on: slices of one come in a row
-
-
-def _version() -> str:
-    from layercert import __version__
-
-    return __version__
 
 
 @cache

@@ -226,7 +226,7 @@ class Worker:
             value = float(self._value(node))
             # where the program is far below what is known, its point says nothing about what holds the bound down
             node.wanted = found.cheating if ball.U - value <= TELLING * (ball.U - before) else found.cheating[:0]
-            if value <= node.bound:
+            if not value > node.bound:  # nor where it is no number
                 node.state, node.weights = old
             node.bound = max(node.bound, value)
             if node.bound < ball.goal:
