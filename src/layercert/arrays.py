@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
+Tensor: TypeAlias = NDArray[np.float64]
 Sparse: TypeAlias = "csr_array[np.float64]"
 #: A Matrix or a Sparse; products with either are written alike, which the type stubs of scipy cannot follow.
 LinearMap: TypeAlias = Any

@@ -368,7 +368,7 @@ def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool, sp
     """
     from layercert.search.adaptive.cap import Cap
     from layercert.search.adaptive.halfspace import dual_norm
-    from layercert.search.adaptive.lanes import backward, lanes_of
+    from layercert.search.adaptive.lanes import Constants, backward, lanes_of
     from layercert.search.adaptive.layers import tighten
     from layercert.search.adaptive.lines import fix
     from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, POINT, build, keep_rows
@@ -416,18 +416,18 @@ def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool, sp
         x_ = [[max(a, Fraction(0)) for a in layer] for layer in exact_values(network, v)[:-1]]
         for n, state in enumerate(states):
             margin = f[0] - f[clauses[n] + 1]
-            g, s, above = found.g[n], found.s[n], found.above[n].copy()
+            g, s, above = found.g[n], found.s[n], Constants(found.value[n].copy(), found.error[n].copy())
             line = sum((Fraction(float(a)) * b for a, b in zip(g, step, strict=True)), Fraction(s))
             assert line - Fraction(found.drift[n]) * Fraction(length) <= margin
             state[COEF] = lanes.state[COEF, :, n]
             for k in (1, 2):  # the upper part alone, over the activations below
                 coef = state[COEF, noff[k - 1] : noff[k]]
                 part = sum((Fraction(float(a)) * b for a, b in zip(coef, x_[k - 1], strict=True)), Fraction(0))
-                assert part + Fraction(above[0, k]) - Fraction(above[1, k]) <= margin
+                assert part + Fraction(above.value[k]) - Fraction(above.error[k]) <= margin
             s = float(s - line - Fraction(r) / 10**9)  # a parallel halfspace that just holds the point
             cap = Cap(r, g, s, dual_norm(g, p))
             # F - margin: unsafe here
-            above[0] = [math.nextafter(float(Fraction(t) - margin), -math.inf) for t in above[0]]
+            above.value[:] = [math.nextafter(float(Fraction(t) - margin), -math.inf) for t in above.value]
             for pull in (0.0, 0.1, 3.0, 1e6):
                 kept = keep_rows(model.net)
                 kept.slopes[:], kept.pulls[:] = rng.random(len(kept.slopes)), pull * rng.random(len(kept.pulls))

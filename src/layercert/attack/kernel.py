@@ -15,7 +15,7 @@ from layercert.compiled.halfspace import nearest_step as nearest_step
 from layercert.compiled.jit import njit_sums
 from layercert.compiled.norms import lp_norm as lp_norm
 from layercert.compiled.packed import PackedNetwork, row_add, row_dot
-from layercert.compiled.timer import late
+from layercert.compiled.timer import Timer, late
 from layercert.problem import Problem
 
 #: Looks at the segment between an unsafe point and a safe one, and how short it is in the end.
@@ -58,7 +58,7 @@ class PackedProblem(NamedTuple):
 
 
 @njit_sums
-def preactivations(net, v, z):  # type: ignore[no-untyped-def]
+def preactivations(net: PackedNetwork, v: Vector, z: Vector) -> None:
     """z of every hidden layer at v."""
     h = np.empty(len(z))
     for k in range(len(net.noff) - 1):
@@ -68,7 +68,7 @@ def preactivations(net, v, z):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def row_value(asked, v, z, row):  # type: ignore[no-untyped-def]
+def row_value(asked: PackedProblem, v: Vector, z: Vector, row: int) -> float:
     """R[row].x^L + c[row]; for a network without hidden layers x^L is v."""
     noff = asked.net.noff
     L = len(noff) - 1
@@ -83,7 +83,7 @@ def row_value(asked, v, z, row):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def clause_value(asked, v, z, clause):  # type: ignore[no-untyped-def]
+def clause_value(asked: PackedProblem, v: Vector, z: Vector, clause: int) -> tuple[float, int]:
     """The largest row of a clause (unsafe when <= 0) at v and which row it is; fills z."""
     preactivations(asked.net, v, z)
     worst, at = -np.inf, asked.first[clause]
@@ -95,7 +95,7 @@ def clause_value(asked, v, z, clause):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def row_gradient(asked, z, row, S, g):  # type: ignore[no-untyped-def]
+def row_gradient(asked: PackedProblem, z: Vector, row: int, S: Vector, g: Vector) -> None:
     """g = the gradient of a row on the linear piece of z; S is scratch, as long as z."""
     net = asked.net
     L = len(net.noff) - 1
@@ -129,13 +129,15 @@ class Room(NamedTuple):
 
 
 @njit_sums
-def room_for(asked):  # type: ignore[no-untyped-def]
+def room_for(asked: PackedProblem) -> Room:
     n, N = len(asked.x), len(asked.net.b)
     return Room(np.empty(n), np.empty(N), np.empty(N), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
 
 
 @njit_sums
-def seek(asked, clause, start, steps, best, rest, timer):  # type: ignore[no-untyped-def]
+def seek(
+    asked: PackedProblem, clause: int, start: Vector, steps: int, best: float, rest: float, timer: Timer
+) -> tuple[float, Vector]:
     """From x + start to an unsafe point of one clause, then towards x along the boundary until that stalls.
 
     Returns the distance and offset of the nearest point found, the distance being inf when there is none. A run comes
@@ -173,7 +175,7 @@ def seek(asked, clause, start, steps, best, rest, timer):  # type: ignore[no-unt
 
 
 @njit_sums
-def approach(asked, clause, w, steps, room, timer):  # type: ignore[no-untyped-def]
+def approach(asked: PackedProblem, clause: int, w: Vector, steps: int, room: Room, timer: Timer) -> float:
     """Steepest steps onto the plane of the current piece, until w is unsafe: then the value is not positive."""
     x, lo, hi, p = asked.x, asked.lo, asked.hi, asked.p
     g, move, v, n = room.g, room.move, room.v, len(w)
@@ -212,7 +214,7 @@ def approach(asked, clause, w, steps, room, timer):  # type: ignore[no-untyped-d
 
 
 @njit_sums
-def last_unsafe(asked, clause, w, trial, value, room):  # type: ignore[no-untyped-def]
+def last_unsafe(asked: PackedProblem, clause: int, w: Vector, trial: Vector, value: float, room: Room) -> float:
     """Move w, which is unsafe with this value, towards `trial` as far as it stays so; the value there.
 
     Where the straight line between the ends of the bracket crosses zero, or halfway: within one piece the line is
@@ -244,7 +246,7 @@ def last_unsafe(asked, clause, w, trial, value, room):  # type: ignore[no-untype
 
 
 @njit_sums
-def two_least(values):  # type: ignore[no-untyped-def]
+def two_least(values: Vector) -> tuple[int, int]:
     """Where the least value is, and the next one; a single value is both."""
     at, then = 0, -1
     for i in range(1, len(values)):
@@ -256,7 +258,9 @@ def two_least(values):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def run(asked, U, steps, restarts, seed, timer):  # type: ignore[no-untyped-def]
+def run(
+    asked: PackedProblem, U: float, steps: int, restarts: int, seed: int, timer: Timer
+) -> tuple[float, Vector, int]:
     """Every clause from x, then random starts for the best of them; the nearest unsafe offset and its clause or -1."""
     np.random.seed(seed)
     x, lo, hi, p = asked.x, asked.lo, asked.hi, asked.p

@@ -31,7 +31,7 @@ NOT_KEPT = (
 )
 
 
-class StampedCache(FunctionCache):  # type: ignore[misc]
+class StampedCache(FunctionCache):
     """numba's cache of one function, in a file whose name says everything that the machine code depends on."""
 
     def __init__(self, compiled: Any) -> None:
@@ -99,7 +99,7 @@ class StampedCache(FunctionCache):  # type: ignore[misc]
                 old.unlink(missing_ok=True)  # another process may be faster
 
 
-class _Entry(CompileResultCacheImpl):  # type: ignore[misc]
+class _Entry(CompileResultCacheImpl):
     """How compiled code becomes bytes, which is numba's; where they go is not."""
 
     def __init__(self, line: int, source: str) -> None:

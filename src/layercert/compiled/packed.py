@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
-from layercert.arrays import Indices, LinearMap, Matrix, Vector
+from layercert.arrays import Indices, LinearMap, Mask, Matrix, Vector
 from layercert.compiled.jit import inner_sums, njit_sums
 
 #: A layer of which a larger part is filled is stored whole: contiguous rows are three times as fast as gathered ones.
@@ -91,7 +91,7 @@ def pack(maps: tuple[LinearMap, ...], biases: tuple[Vector, ...]) -> PackedNetwo
 
 
 @inner_sums
-def row_dot(net, k, i, values, first):  # type: ignore[no-untyped-def]
+def row_dot(net: PackedNetwork, k: int, i: int, values: Vector, first: int) -> float:
     """Row i (a neuron of layer k) times values[first..], the layer below."""
     total = 0.0
     if net.whole[k]:
@@ -105,7 +105,7 @@ def row_dot(net, k, i, values, first):  # type: ignore[no-untyped-def]
 
 
 @inner_sums
-def row_add(net, k, i, factor, values, first):  # type: ignore[no-untyped-def]
+def row_add(net: PackedNetwork, k: int, i: int, factor: float, values: Vector, first: int) -> None:
     """values[first..] += factor * row i."""
     if net.whole[k]:
         at = net.ptr[i]
@@ -117,7 +117,7 @@ def row_add(net, k, i, factor, values, first):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def matrix(net, k):  # type: ignore[no-untyped-def]
+def matrix(net: PackedNetwork, k: int) -> Matrix:
     """Layer k as a matrix; it must be whole."""
     rows = net.noff[k + 1] - net.noff[k]
     width = net.inputs if k == 0 else net.noff[k] - net.noff[k - 1]
@@ -125,7 +125,7 @@ def matrix(net, k):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def times_layer(net, k, H):  # type: ignore[no-untyped-def]
+def times_layer(net: PackedNetwork, k: int, H: Matrix) -> Matrix:
     """W^k H: one column of H per lane, lanes are contiguous."""
     if net.whole[k]:
         return np.dot(matrix(net, k), H)
@@ -137,7 +137,7 @@ def times_layer(net, k, H):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def times_transposed(net, k, A, live):  # type: ignore[no-untyped-def]
+def times_transposed(net: PackedNetwork, k: int, A: Matrix, live: Mask) -> tuple[Matrix, Mask]:
     """A^T W^k, transposed: what coefficients A of layer k (neurons x lanes) become in the layer below; which are live.
 
     Rows of A that are not `live` are zero, whatever is written there.
@@ -183,7 +183,7 @@ def times_transposed(net, k, A, live):  # type: ignore[no-untyped-def]
 
 
 @inner_sums
-def gather(data, index, start, stop, H, out):  # type: ignore[no-untyped-def]
+def gather(data: Vector, index: NDArray[np.int32], start: int, stop: int, H: Matrix, out: Vector) -> None:
     """out = the sum of data[t] H[index[t]] for t in start..stop-1, four rows of H at a time."""
     lanes = len(out)
     for r in range(lanes):

@@ -24,7 +24,7 @@ def monotonic() -> float:
 @overload(monotonic)
 def _compiled_monotonic() -> Any:
     def look() -> float:
-        return _gettime()  # type: ignore[no-any-return, call-arg]
+        return _gettime()  # type: ignore[call-arg]
 
     return look
 
@@ -47,7 +47,7 @@ def _gettime(typing: Any) -> Any:
 
 
 @njit
-def late(timer):  # type: ignore[no-untyped-def]
+def late(timer: Timer) -> bool:
     """Is the scope over? Then the kernel returns at once."""
     timer.looks[0] += 1.0
     if timer.looks[0] >= timer.looks[1]:

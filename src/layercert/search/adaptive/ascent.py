@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from layercert.arrays import Mask, Matrix, Tensor, Vector
 from layercert.compiled.jit import njit_sums
-from layercert.compiled.timer import late
+from layercert.compiled.timer import Timer, late
 from layercert.search.adaptive.halfspace import distance
-from layercert.search.adaptive.lanes import backward, forward, relax
-from layercert.search.adaptive.model import ALPHA, BETA, COEF, PHASE, POINT
+from layercert.search.adaptive.lanes import Lanes, backward, forward, relax
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, PHASE, POINT, Model
 
 #: Adam's decay rates of the mean and of the square, and how the steps shrink.
 DECAY, SQUARE_DECAY, PACE = 0.9, 0.999, 0.96
@@ -22,8 +25,18 @@ POLYAK = 1.5
 REACH_GROWTH, REACH_DECAY = 1.5, 0.5
 
 
+class Adam(NamedTuple):
+    """The moments of the slopes, and how far a full step goes."""
+
+    mean: Matrix
+    square: Matrix
+    mean_bias: float  # the weight that the zeros from before the first step have in each
+    square_bias: float
+    reach: Vector  # per lane: a full step of a split's multiplier, in this layer
+
+
 @njit_sums
-def optimise(model, lanes, goal, steps, best_w, timer):  # type: ignore[no-untyped-def]
+def optimise(model: Model, lanes: Lanes, goal: float, steps: int, best_w: Matrix, timer: Timer) -> Vector:
     """Maximise the proved distance bounds over alpha, beta (and mu): Adam on their supergradients; done at the goal.
 
     Leaves the best alpha, beta, coefficients and mu in the lanes, the nearest points of their halfspaces in best_w and
@@ -33,12 +46,12 @@ def optimise(model, lanes, goal, steps, best_w, timer):  # type: ignore[no-untyp
     net, state = model.net, lanes.state
     L = len(net.noff) - 1
     N, m = lanes.lower.shape
-    z, moves, m1, m2 = np.empty((N, m)), np.empty((N, m)), np.zeros((N, m)), np.zeros((N, m))
+    z, moves, mean, square = np.empty((N, m)), np.empty((N, m)), np.zeros((N, m)), np.zeros((N, m))
     lacks, part = np.empty(m), np.empty(m)
     unit, reach = np.zeros((L, m)), np.full(m, LEAST_REACH)
     keep, keep_mu = state[ALPHA : COEF + 1].copy(), lanes.mu.copy()
     best, better, w = np.full(m, -np.inf), np.zeros(m, np.bool_), np.empty_like(best_w)
-    decay1, decay2, pace = 1.0, 1.0, 1.0
+    mean_bias, square_bias, pace = 1.0, 1.0, 1.0
     for step in range(steps + 1):
         found = backward(model, lanes)
         open_lanes = 0
@@ -66,10 +79,10 @@ def optimise(model, lanes, goal, steps, best_w, timer):  # type: ignore[no-untyp
                 for i in range(net.noff[k], net.noff[k + 1]):
                     for r in range(m):
                         unit[k, r] = max(unit[k, r], abs(state[COEF, i, r]))
-        decay1, decay2, pace = decay1 * DECAY, decay2 * SQUARE_DECAY, pace * PACE
+        mean_bias, square_bias, pace = mean_bias * DECAY, square_bias * SQUARE_DECAY, pace * PACE
         gain = np.zeros(m)
         for k in range(L):
-            adam = (m1, m2, decay1, decay2, reach * unit[k])
+            adam = Adam(mean, square, mean_bias, square_bias, reach * unit[k])
             directions(lanes, (net.noff[k], net.noff[k + 1]), z, moves, adam, gain)
         for r in range(m):  # Polyak: no further than what is missing asks for, where the slopes can be believed
             part[r] = pace
@@ -90,7 +103,7 @@ def optimise(model, lanes, goal, steps, best_w, timer):  # type: ignore[no-untyp
 
 
 @njit_sums
-def keep_better(state, z, better, keep):  # type: ignore[no-untyped-def]
+def keep_better(state: Tensor, z: Matrix, better: Mask, keep: Tensor) -> None:
     """Remember the parameters of the lanes that are better than ever, and where their neurons are."""
     N, m = z.shape
     for i in range(N):
@@ -105,21 +118,21 @@ def keep_better(state, z, better, keep):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def directions(lanes, part, z, moves, adam, gain):  # type: ignore[no-untyped-def]
-    """Adam's directions for the neurons of one layer (docs/adaptive.md derives the slopes), times a full step.
+def directions(lanes: Lanes, layer: tuple[int, int], z: Matrix, moves: Matrix, adam: Adam, gain: Vector) -> None:
+    """Adam's directions, times a full step, for the neurons layer[0]..layer[1] - 1; docs/adaptive.md has the slopes.
 
     Adds to `gain` what a full step of each lane would bring, were the bound linear in its parameters.
     """
     state = lanes.state
-    m1, m2, decay1, decay2, reach = adam
-    for i in range(part[0], part[1]):
+    mean, square, mean_bias, square_bias, reach = adam
+    for i in range(layer[0], layer[1]):
         coef, phase, alpha, beta = state[COEF, i], state[PHASE, i], state[ALPHA, i], state[BETA, i]
         for r in range(len(gain)):
             free = 1.0 if lanes.offset[i, r] > 0.0 else 0.0  # only open neurons have an offset
             slope = free * max(coef[r], 0.0) * z[i, r] - phase[r] * z[i, r]
-            m1[i, r] = DECAY * m1[i, r] + (1.0 - DECAY) * slope
-            m2[i, r] = SQUARE_DECAY * m2[i, r] + (1.0 - SQUARE_DECAY) * slope * slope
-            move = (m1[i, r] / (1.0 - decay1)) / (np.sqrt(m2[i, r] / (1.0 - decay2)) + 1e-12)
+            mean[i, r] = DECAY * mean[i, r] + (1.0 - DECAY) * slope
+            square[i, r] = SQUARE_DECAY * square[i, r] + (1.0 - SQUARE_DECAY) * slope * slope
+            move = (mean[i, r] / (1.0 - mean_bias)) / (np.sqrt(square[i, r] / (1.0 - square_bias)) + 1e-12)
             old = alpha[r] if free > 0.0 else beta[r]
             new = max(old + (ALPHA_STEP * free + abs(phase[r]) * reach[r]) * move, 0.0)
             moves[i, r] = (min(new, 1.0) if free > 0.0 else new) - old
@@ -127,7 +140,7 @@ def directions(lanes, part, z, moves, adam, gain):  # type: ignore[no-untyped-de
 
 
 @njit_sums
-def ascend(lanes, moves, pace):  # type: ignore[no-untyped-def]
+def ascend(lanes: Lanes, moves: Matrix, pace: Vector) -> None:
     """Go a part of the way, one per lane."""
     alpha, beta = lanes.state[ALPHA], lanes.state[BETA]
     N, m = moves.shape
@@ -141,7 +154,7 @@ def ascend(lanes, moves, pace):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def reweigh(model, lanes, h, pace):  # type: ignore[no-untyped-def]
+def reweigh(model: Model, lanes: Lanes, h: Matrix, pace: float) -> None:
     """Move the weights of the clause's rows towards those that are largest at the relaxed point."""
     for r in range(h.shape[1]):
         first = model.first[lanes.clause[r]]
@@ -161,7 +174,7 @@ def reweigh(model, lanes, h, pace):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def drop_betas(model, lanes):  # type: ignore[no-untyped-def]
+def drop_betas(model: Model, lanes: Lanes) -> None:
     """Forget the multipliers of splits where that is better: what was right for an ancestor may be far too large.
 
     The ascent's steps are too short to find back from there. COEF is overwritten.

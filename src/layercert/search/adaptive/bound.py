@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import Indices, Matrix, Tensor, Vector
 from layercert.compiled.jit import njit_sums
-from layercert.compiled.timer import late
+from layercert.compiled.timer import Timer, late
 from layercert.search.adaptive.ascent import drop_betas, optimise
 from layercert.search.adaptive.cap import Cap
 from layercert.search.adaptive.halfspace import dual_norm
-from layercert.search.adaptive.lanes import backward, lanes_of, store
+from layercert.search.adaptive.lanes import Constants, Pass, backward, lanes_of, store
 from layercert.search.adaptive.layers import tighten
-from layercert.search.adaptive.model import COEF
+from layercert.search.adaptive.model import COEF, Kept, Model
 
 #: A round that gains this much more than the last one is not the last, if it gains this share of U.
 SPEEDING, SLIGHTEST = 1.2, 1e-4
@@ -26,12 +25,12 @@ WORTHWHILE, WORTHWHILE_BELOW = 0.03, 0.1
 class Batch(NamedTuple):
     """Nodes that are worked on together."""
 
-    states: NDArray[np.float64]  # node, row of the state, neuron
+    states: Tensor  # node, row of the state, neuron
     mus: Matrix  # node, row of its clause
     clauses: Indices
     bounds: Vector
     points: Matrix  # where the node's halfspace is nearest to x: the next attack starts there
-    wanted: NDArray[np.intp]  # node, neurons that are the candidates for a split; -1 and what follows: none
+    wanted: Indices  # node, neurons that are the candidates for a split; -1 and what follows: none
 
 
 class Effort(NamedTuple):
@@ -45,14 +44,14 @@ class Effort(NamedTuple):
 
 
 @njit_sums
-def cap_of(model, found, r, U):  # type: ignore[no-untyped-def]
+def cap_of(model: Model, found: Pass, r: int, U: float) -> Cap:
     """Where the unsafe points of lane r are: g.w <= -s + drift ||w|| and ||w|| <= U."""
     s = found.s[r] - found.drift[r] * U
     return Cap(U, found.g[r], max(s, -1e300), dual_norm(found.g[r], model.p))
 
 
 @njit_sums
-def deepen(model, kept, batch, U, goal, effort, timer):  # type: ignore[no-untyped-def]
+def deepen(model: Model, kept: Kept, batch: Batch, U: float, goal: float, effort: Effort, timer: Timer) -> None:
     """Tighten each node on its cap and optimise again, as long as that closes the gap to U or gains speed.
 
     Their bounds rise in place, to inf where a node is empty.
@@ -77,7 +76,8 @@ def deepen(model, kept, batch, U, goal, effort, timer):  # type: ignore[no-untyp
             n = part[a]
             for i in range(N):
                 states[n, COEF, i] = lanes.state[COEF, i, a]
-            if tighten(model, kept, states[n], cap_of(model, found, a, U), found.above[a], effort.passes, timer):
+            cap, above = cap_of(model, found, a, U), Constants(found.value[a], found.error[a])
+            if tighten(model, kept, states[n], cap, above, effort.passes, timer):
                 part[left] = n
                 left += 1
             else:
@@ -103,7 +103,7 @@ def deepen(model, kept, batch, U, goal, effort, timer):  # type: ignore[no-untyp
 
 
 @njit_sums
-def goes_on(before, bound, gain, last, U):  # type: ignore[no-untyped-def]
+def goes_on(before: float, bound: float, gain: float, last: float, U: float) -> bool:
     """Is another round worth it?"""
     if gain > SPEEDING * last and gain > SLIGHTEST * U:
         return True  # faster and faster

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from layercert.arrays import Indices
 from layercert.compiled.jit import njit_sums
-from layercert.compiled.timer import late
+from layercert.compiled.timer import Timer, late
 from layercert.search.adaptive.ascent import optimise
 from layercert.search.adaptive.bound import Batch as Batch
-from layercert.search.adaptive.bound import deepen
+from layercert.search.adaptive.bound import Effort, deepen
 from layercert.search.adaptive.lanes import lanes_of, store
 from layercert.search.adaptive.lines import fix, scores
-from layercert.search.adaptive.model import ROWS
+from layercert.search.adaptive.model import ROWS, Kept, Model
 
 
 @njit_sums
-def batch_of(nodes, neurons, rows, inputs):  # type: ignore[no-untyped-def]
+def batch_of(nodes: int, neurons: int, rows: int, inputs: int) -> Batch:
     """Room for some nodes."""
     return Batch(
         np.empty((nodes, ROWS, neurons)), np.zeros((nodes, rows)), np.empty(nodes, np.intp), np.empty(nodes),
@@ -24,7 +25,7 @@ def batch_of(nodes, neurons, rows, inputs):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def progress(parent, value, U):  # type: ignore[no-untyped-def]
+def progress(parent: float, value: float, U: float) -> float:
     """How far a child gets, in units of U, or of the parent's own value at x where that is negative."""
     if parent >= 0.0:
         return (min(value, U) - parent) / U + 1e-6
@@ -34,7 +35,9 @@ def progress(parent, value, U):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def expand(model, kept, parents, U, goal, effort, timer):  # type: ignore[no-untyped-def]
+def expand(
+    model: Model, kept: Kept, parents: Batch, U: float, goal: float, effort: Effort, timer: Timer
+) -> tuple[Batch, Indices]:
     """Split some nodes: a batch with two children each, on first (bound inf: empty), and the neurons.
 
     A probe bounds both children of a candidate with a few steps; the product of their bounds, cut at U, decides.
@@ -65,14 +68,20 @@ def expand(model, kept, parents, U, goal, effort, timer):  # type: ignore[no-unt
             tried[count] = i
             count += 1
             score[i] = -1.0
-        probe(model, parents, n, tried[:count], children, neurons, (U, goal), effort.probe_steps, timer)
+        neurons[n] = probe(model, parents, n, tried[:count], children, (U, goal), effort.probe_steps, timer)
     deepen(model, kept, children, U, goal, effort, timer)
     return children, neurons
 
 
 @njit_sums
-def probe(model, parents, n, tried, children, neurons, goals, steps, timer):  # type: ignore[no-untyped-def]
-    """Both children of each candidate side by side; the best pair becomes children 2n and 2n+1."""
+def probe(
+    model: Model, parents: Batch, n: int, tried: Indices, children: Batch, goals: tuple[float, float], steps: int,
+    timer: Timer,
+) -> int:  # fmt: skip
+    """Both children of each candidate side by side; the best pair becomes children 2n and 2n+1. Returns their neuron.
+
+    goals: U, and the bound at which a node is closed.
+    """
     U, goal = goals
     count, parent = len(tried), parents.bounds[n]
     states, mus = np.empty((2 * count, *parents.states[n].shape)), np.empty((2 * count, parents.mus.shape[1]))
@@ -89,10 +98,10 @@ def probe(model, parents, n, tried, children, neurons, goals, steps, timer):  # 
         gain = progress(parent, values[2 * c], U) * progress(parent, values[2 * c + 1], U)
         if gain > best:
             best, at = gain, c
-    neurons[n] = tried[at]
     for side in range(2):
         child, lane = 2 * n + side, 2 * at + side
         store(lanes, lane, children.states[child], children.mus[child])
         children.clauses[child] = parents.clauses[n]
         children.bounds[child] = values[lane]
         children.points[child] = w[lane]
+    return tried[at]

@@ -18,6 +18,7 @@ import numpy as np
 from layercert.arrays import Vector
 from layercert.compiled.jit import inner_sums
 from layercert.search.adaptive.fall import fall, room_of
+from layercert.search.adaptive.model import Model
 
 #: Evaluations of the concave function; more bring nothing measurable.
 ROUNDS = 7
@@ -40,7 +41,7 @@ def whole_ball(inputs: int, U: float) -> Cap:
 
 
 @inner_sums
-def lowest(h, sign, cap, model, warm):  # type: ignore[no-untyped-def]
+def lowest(h: Vector, sign: float, cap: Cap, model: Model, warm: Vector) -> tuple[float, float]:
     """A lower bound, rounded down, of sign*h.w on the cap, and its lam; `warm` is room for one number (fall.py)."""
     U, g, s, g_size = cap.U, cap.g, cap.s, cap.size
     warm[0] = 0.0
@@ -80,7 +81,7 @@ def lowest(h, sign, cap, model, warm):  # type: ignore[no-untyped-def]
 
 
 @inner_sums
-def minimiser(h, lam, cap, model, w):  # type: ignore[no-untyped-def]
+def minimiser(h: Vector, lam: float, cap: Cap, model: Model, w: Vector) -> None:
     """Where (h + lam g).w is least on ball and box (roughly, with a box and other p): a hint, nothing is proved."""
     U, g = cap.U, cap.g
     n, p = len(h), model.p
@@ -117,7 +118,7 @@ def minimiser(h, lam, cap, model, w):  # type: ignore[no-untyped-def]
 
 
 @inner_sums
-def fill(h, lam, U, model, g, w):  # type: ignore[no-untyped-def]
+def fill(h: Vector, lam: float, U: float, model: Model, g: Vector, w: Vector) -> None:
     """For p = 1: the steepest coordinates go as far as the box lets them, until the ball is used up."""
     n, left = len(h), U
     for j in range(n):

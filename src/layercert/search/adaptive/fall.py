@@ -4,24 +4,31 @@ For every split |t| = t1 + t2 into parts >= 0 and every w of ball and box, -t.w 
 is t1_j = min(|t_j|, mu room_j^(p-1)) with mu = ||t1||_q / U^(p-1): a coordinate that the box stops first keeps in t1
 what the norm explains. A few steps of that equation from t1 = |t| come near; any mu gives a bound.
 
-Each function returns the bound (not yet rounded up), its slope in lam, and ||h||_q. `warm` is ||t1||_q at a nearby lam,
-0 where none is known, and saves l_2 a pass; the caller keeps it.
+`warm` is ||t1||_q at a nearby lam, 0 where none is known, and saves l_2 a pass; the caller keeps it.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
+from layercert.arrays import Vector
 from layercert.compiled.jit import inner_sums
+from layercert.search.adaptive.model import Model
 
 #: Steps towards the best split.
 SPLITS = 3
 #: Bisections of mu for p = 1.
 HALVINGS = 6
 
+#: The bound, not yet rounded up; its slope in lam; ||h||_q.
+Fall: TypeAlias = tuple[float, float, float]
+
 
 @inner_sums
-def fall(h, sign, lam, g, U, model, warm):  # type: ignore[no-untyped-def]
+def fall(h: Vector, sign: float, lam: float, g: Vector, U: float, model: Model, warm: Vector) -> Fall:
+    """Whatever the norm."""
     p = model.p
     if np.isinf(p):
         return fall_linf(h, sign, lam, g, U, model)
@@ -49,13 +56,13 @@ def fall(h, sign, lam, g, U, model, warm):  # type: ignore[no-untyped-def]
 
 
 @inner_sums
-def room_of(t, j, U, model):  # type: ignore[no-untyped-def]
+def room_of(t: float, j: int, U: float, model: Model) -> float:
     """How far coordinate j can go against t."""
     return min(U, -model.box_lo[j] if t > 0.0 else model.box_hi[j])
 
 
 @inner_sums
-def fall_linf(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
+def fall_linf(h: Vector, sign: float, lam: float, g: Vector, U: float, model: Model) -> Fall:
     """Coordinate by coordinate, which is exact."""
     total, inner, size = 0.0, 0.0, 0.0
     if model.boxed:
@@ -75,7 +82,7 @@ def fall_linf(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
 
 
 @inner_sums
-def fall_l1(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
+def fall_l1(h: Vector, sign: float, lam: float, g: Vector, U: float, model: Model) -> Fall:
     """U mu + sum_j max(|t_j| - mu, 0) room_j, least where the rooms above mu add up to U."""
     top, inner, size = 0.0, 0.0, 0.0
     for j in range(len(h)):
@@ -109,7 +116,9 @@ def fall_l1(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
 
 
 @inner_sums
-def split_l2(h, sign, lam, g, U, model, warm):  # type: ignore[no-untyped-def]
+def split_l2(
+    h: Vector, sign: float, lam: float, g: Vector, U: float, model: Model, warm: Vector
+) -> tuple[float, float, bool]:
     """Steps from the length in warm, which takes the last one; also whether no square left the range of doubles."""
     best, slope, length, whole = np.inf, 0.0, warm[0], 0.0
     for _ in range(SPLITS):
@@ -132,7 +141,7 @@ def split_l2(h, sign, lam, g, U, model, warm):  # type: ignore[no-untyped-def]
 
 
 @inner_sums
-def raised(x, exponent):  # type: ignore[no-untyped-def]
+def raised(x: float, exponent: float) -> float:
     """x**exponent, without logarithms where roots do (p = 3 and p = 1.5)."""
     if exponent == 0.5:
         return np.sqrt(x)
@@ -146,7 +155,7 @@ def raised(x, exponent):  # type: ignore[no-untyped-def]
 
 
 @inner_sums
-def fall_lp(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
+def fall_lp(h: Vector, sign: float, lam: float, g: Vector, U: float, model: Model) -> Fall:
     """Any 1 < p < inf, in units of the largest |t_j| against overflow."""
     n, p = len(h), model.p
     q = p / (p - 1.0)
@@ -189,7 +198,7 @@ def fall_lp(h, sign, lam, g, U, model):  # type: ignore[no-untyped-def]
 
 
 @inner_sums
-def part_of(t, j, length, U, model):  # type: ignore[no-untyped-def]
+def part_of(t: float, j: int, length: float, U: float, model: Model) -> float:
     """What coordinate j keeps in t1 where ||t1||_q is `length`; rooms in units of U, since powers of either vanish."""
     room = room_of(t, j, U, model)
     return min(abs(t), length * raised(room / U, model.p - 1.0))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from layercert.arrays import Vector
 from layercert.compiled.dense import clear
 from layercert.compiled.halfspace import nearest_step
 from layercert.compiled.jit import njit_sums
+from layercert.search.adaptive.model import Model
 
 
 @njit_sums
-def dual_norm(g, p):  # type: ignore[no-untyped-def]
+def dual_norm(g: Vector, p: float) -> float:
     """||g||_q, scaled against overflow; powers are accurate to a few units, covered by the callers' 64."""
     top = 0.0
     for j in range(len(g)):
@@ -30,7 +32,7 @@ def dual_norm(g, p):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def distance(g, s, drift, model, w):  # type: ignore[no-untyped-def]
+def distance(g: Vector, s: float, drift: float, model: Model, w: Vector) -> float:
     """Proved lower bound of ||w|| over the box points with g.w - drift ||w|| <= -s; fills w with the nearest point.
 
     For every split |g| = g1 + g2 into nonnegative parts, s <= ||w|| (||g1||_q + drift) + g2.room (as
@@ -41,16 +43,16 @@ def distance(g, s, drift, model, w):  # type: ignore[no-untyped-def]
         clear(w)
         return 0.0
     if np.isinf(model.p):
-        return _distance_linf(g, s, drift, model.box_lo, model.box_hi, model.boxed, w)
+        return _distance_linf(g, s, drift, model, w)
     if model.p == 2.0:
-        return _distance_l2(g, s, drift, model.box_lo, model.box_hi, model.boxed, w)
+        return _distance_l2(g, s, drift, model, w)
     return _distance_lp(g, s, drift, model, w)
 
 
 @njit_sums
-def _distance_linf(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-untyped-def]
+def _distance_linf(g: Vector, s: float, drift: float, model: Model, w: Vector) -> float:
     """w_j = -sign(g_j) min(t, room_j). What the full coordinates cost is linear in t between their rooms: Newton."""
-    n = len(g)
+    n, box_lo, box_hi, boxed = len(g), model.box_lo, model.box_hi, model.boxed
     up = 1.0 + 2.3e-16 * (2 * n + 128)
     t, cost, keep = 0.0, 0.0, 0.0
     if not boxed:
@@ -84,9 +86,9 @@ def _distance_linf(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-un
 
 
 @njit_sums
-def _distance_l2(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-untyped-def]
+def _distance_l2(g: Vector, s: float, drift: float, model: Model, w: Vector) -> float:
     """w_j = -sign(g_j) min(room_j, tau |g_j|), and g1_j = min(|g_j|, room_j / tau). Nothing is proved beyond 1e100."""
-    n = len(g)
+    n, box_lo, box_hi, boxed = len(g), model.box_lo, model.box_hi, model.boxed
     up = 1.0 + 2.3e-16 * (2 * n + 128)
     total = 0.0
     for j in range(n):
@@ -136,7 +138,7 @@ def _distance_l2(g, s, drift, box_lo, box_hi, boxed, w):  # type: ignore[no-unty
 
 
 @njit_sums
-def _distance_lp(g, s, drift, model, w):  # type: ignore[no-untyped-def]
+def _distance_lp(g: Vector, s: float, drift: float, model: Model, w: Vector) -> float:
     n, p = len(g), model.p
     up = 1.0 + 2.3e-16 * (2 * n + 128)
     _, tau = nearest_step(g, s, model.box_lo, model.box_hi, model.boxed, p, w)

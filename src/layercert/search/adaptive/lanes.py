@@ -7,24 +7,30 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import Indices, Matrix, Tensor, Vector
 from layercert.compiled.jit import njit_sums
 from layercert.compiled.packed import times_layer, times_transposed
 from layercert.search.adaptive.lines import is_on, is_open, upper_offset, upper_slope
-from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, Model
 
 
 class Lanes(NamedTuple):
     """Nodes side by side."""
 
-    state: NDArray[np.float64]  # rows of the state, neurons, lanes
+    state: Tensor  # rows of the state, neurons, lanes
     lower: Matrix  # lines of every neuron: lower * z, upper * z + offset
     upper: Matrix
     offset: Matrix
     mu: Matrix  # weights of the clause's rows, one line per row
     clause: Indices
+
+
+class Constants(NamedTuple):
+    """Of the linear bounds of F that a pass goes through: COEF.x^(k-1) + value[k] - error[k] <= F, for each layer k."""
+
+    value: Vector
+    error: Vector
 
 
 class Pass(NamedTuple):
@@ -33,11 +39,12 @@ class Pass(NamedTuple):
     g: Matrix  # a line per lane
     s: Vector  # its error taken off
     drift: Vector
-    above: NDArray[np.float64]  # t and e of each layer: COEF.x^(k-1) + t - e <= F, the part of the layers k..
+    value: Matrix  # lane, layer: the Constants
+    error: Matrix
 
 
 @njit_sums
-def lanes_of(model, states, mus, clauses):  # type: ignore[no-untyped-def]
+def lanes_of(model: Model, states: Tensor, mus: Matrix, clauses: Indices) -> Lanes:
     """Lanes from states (lane, row, neuron) and weights (lane, clause's row)."""
     m, rows, N = states.shape
     state, mu = np.empty((rows, N, m)), np.empty((mus.shape[1], m))
@@ -53,7 +60,7 @@ def lanes_of(model, states, mus, clauses):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def store(lanes, r, state, mu):  # type: ignore[no-untyped-def]
+def store(lanes: Lanes, r: int, state: Matrix, mu: Vector) -> None:
     """A lane as a node's state and weights."""
     rows, N, _ = lanes.state.shape
     for a in range(rows):
@@ -64,7 +71,7 @@ def store(lanes, r, state, mu):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def relax(lanes):  # type: ignore[no-untyped-def]
+def relax(lanes: Lanes) -> None:
     """The lines of every neuron on its bounds."""
     phase, lo, hi, alpha = lanes.state[PHASE], lanes.state[LO], lanes.state[HI], lanes.state[ALPHA]
     N, m = lo.shape
@@ -81,14 +88,14 @@ def relax(lanes):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def backward(model, lanes):  # type: ignore[no-untyped-def]
+def backward(model: Model, lanes: Lanes) -> Pass:
     """One pass from F to the input; fills COEF."""
     net = model.net
     L = len(net.noff) - 1
     coef, beta, phase = lanes.state[COEF], lanes.state[BETA], lanes.state[PHASE]
     m = coef.shape[1]
     total, error, drift = np.zeros(m), np.zeros(m), np.zeros(m)
-    above = np.empty((m, 2, L))
+    value_above, error_above = np.empty((m, L)), np.empty((m, L))
     start_rows(model, lanes, total, error)
     below = np.empty((0, m))
     for k in range(L - 1, -1, -1):
@@ -111,17 +118,17 @@ def backward(model, lanes):  # type: ignore[no-untyped-def]
                 for r in range(m):
                     drift[r] += abs(S[j, r]) * model.D[i]
         for r in range(m):
-            above[r, 0, k], above[r, 1, k] = total[r], 1.01 * error[r]
+            value_above[r, k], error_above[r, k] = total[r], 1.01 * error[r]
         below, _ = times_transposed(net, k, S, live)
         if k > 0:
             for j in range(len(below)):
                 for r in range(m):
                     coef[net.noff[k - 1] + j, r] = below[j, r]
-    return Pass(below.T.copy(), total - 1.01 * error, 1.01 * drift, above)
+    return Pass(below.T.copy(), total - 1.01 * error, 1.01 * drift, value_above, error_above)
 
 
 @njit_sums
-def start_rows(model, lanes, total, error):  # type: ignore[no-untyped-def]
+def start_rows(model: Model, lanes: Lanes, total: Vector, error: Vector) -> None:
     """The clause's rows, weighted: the coefficients of the last layer, the constant and its error."""
     net = model.net
     L = len(net.noff) - 1
@@ -141,7 +148,7 @@ def start_rows(model, lanes, total, error):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def forward(model, lanes, points, z):  # type: ignore[no-untyped-def]
+def forward(model: Model, lanes: Lanes, points: Matrix, z: Matrix) -> Matrix:
     """The relaxed network at x + points, every neuron on the line that the backward pass used for it.
 
     Fills z; returns the activations of the last layer.

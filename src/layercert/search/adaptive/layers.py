@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layercert.arrays import TINY, Indices, Matrix, Vector
-from layercert.compiled.jit import njit_sums
+from layercert.arrays import TINY, Indices, Mask, Matrix, Vector
+from layercert.compiled.jit import inner, njit_sums
 from layercert.compiled.packed import row_add, times_layer, times_transposed
-from layercert.compiled.timer import late
-from layercert.search.adaptive.cap import lowest, minimiser
+from layercert.compiled.timer import Timer, late
+from layercert.search.adaptive.cap import Cap, lowest, minimiser
+from layercert.search.adaptive.lanes import Constants
 from layercert.search.adaptive.lines import is_on, is_open, upper_offset, upper_slope
-from layercert.search.adaptive.model import COEF, HI, LO, PHASE, POINT
+from layercert.search.adaptive.model import COEF, HI, LO, PHASE, POINT, Kept, Model
 
 #: Rows per pass: so many lanes of a layer of a thousand neurons still fit into the cache.
 LANES = 64
@@ -52,11 +53,25 @@ class Objective(NamedTuple):
     error: float
 
 
+class Sums(NamedTuple):
+    """What a backward pass adds up, per row: G.w + c - error - drift ||w|| <= the row's value."""
+
+    c: Vector
+    error: Vector
+    drift: Vector
+
+
+@inner
+def place(neuron: int, r: int) -> int:
+    """Where `Kept` has row r: rows come in pairs, the one that bounds the neuron from below before the other."""
+    return 2 * neuron + r % 2
+
+
 @njit_sums
-def tighten(model, kept, state, cap, above, passes, timer):  # type: ignore[no-untyped-def]
+def tighten(model: Model, kept: Kept, state: Matrix, cap: Cap, above: Constants, passes: int, timer: Timer) -> bool:
     """Bounds of the open neurons of all layers at unsafe points; False: the node is empty.
 
-    Unsafe points lie on the cap, and the objective F, whose upper part COEF and `above` are (bound.py), is at most 0
+    Unsafe points lie on the cap, and the objective F, bounded from below by COEF and `above` (`Pass`), is at most 0
     there. The lower line of a neuron is the one that touches relu at POINT, the node's nearest point, since the cap is
     around it.
 
@@ -75,7 +90,9 @@ def tighten(model, kept, state, cap, above, passes, timer):  # type: ignore[no-u
 
 
 @njit_sums
-def tighten_layer(model, kept, state, cap, above, k, passes, timer):  # type: ignore[no-untyped-def]
+def tighten_layer(
+    model: Model, kept: Kept, state: Matrix, cap: Cap, above: Constants, k: int, passes: int, timer: Timer
+) -> bool:
     """The same for one layer."""
     net = model.net
     if k == 0:
@@ -86,7 +103,7 @@ def tighten_layer(model, kept, state, cap, above, k, passes, timer):  # type: ig
         if is_open(state[PHASE, i], state[LO, i], state[HI, i]):
             neurons[count] = i
             count += 1
-    own = passes > 0 and count > 0 and kept.at[2 * neurons[0] + 1] > kept.at[2 * neurons[0]]
+    own = passes > 0 and count > 0 and kept.at[place(neurons[0], 1)] > kept.at[place(neurons[0], 0)]
     for start in range(0, count, LANES // 2):
         if late(timer):
             break
@@ -97,7 +114,7 @@ def tighten_layer(model, kept, state, cap, above, k, passes, timer):  # type: ig
 
 
 @njit_sums
-def tighten_first(model, state, cap):  # type: ignore[no-untyped-def]
+def tighten_first(model: Model, state: Matrix, cap: Cap) -> bool:
     """The first layer's functions are linear: their own least values on the cap."""
     net, warm, row = model.net, np.zeros(1), np.zeros(model.net.inputs)
     for i in range(net.noff[1]):
@@ -114,18 +131,20 @@ def tighten_first(model, state, cap):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def tighten_rows(model, kept, state, cap, above, k, neurons, passes):  # type: ignore[no-untyped-def]
+def tighten_rows(
+    model: Model, kept: Kept, state: Matrix, cap: Cap, above: Constants, k: int, neurons: Indices, passes: int
+) -> bool:
     """Both bounds of some neurons of layer k > 0."""
     net = model.net
     base, under, m = net.noff[k], net.noff[k - 1], 2 * len(neurons)
     rows, pace = recall(kept, state, neurons, base, passes > 0)
-    objective = Objective(state[COEF, under:base], above[0, k], above[1, k])
+    objective = Objective(state[COEF, under:base], above.value[k], above.error[k])
     best, lams, warm = np.full(m, -np.inf), np.empty(m), np.zeros(1)
     for turn in range(max(passes, 1)):
-        c, error, drift, G = rows_backward(model, state, rows, k, objective)
+        sums, G = rows_backward(model, state, rows, k, objective)
         for r in range(m):
             low, lams[r] = lowest(G[r], 1.0, cap, model, warm)
-            best[r] = max(best[r], c[r] + low - error[r] - cap.U * drift[r])
+            best[r] = max(best[r], sums.c[r] + low - sums.error[r] - cap.U * sums.drift[r])
         if passes > 0:
             h = rows_touch(model, state, rows, k, G, lams, cap, pace / (turn + 1.0))
             repull(rows, objective, h, lams)
@@ -138,7 +157,7 @@ def tighten_rows(model, kept, state, cap, above, k, neurons, passes):  # type: i
 
 
 @njit_sums
-def recall(kept, state, neurons, base, own):  # type: ignore[no-untyped-def]
+def recall(kept: Kept, state: Matrix, neurons: Indices, base: int, own: bool) -> tuple[Rows, Vector]:
     """Rows with the parameters of their last pass, or those for a first one; and how far lines may move."""
     m = 2 * len(neurons)
     lanes = m if own else 0
@@ -152,7 +171,7 @@ def recall(kept, state, neurons, base, own):  # type: ignore[no-untyped-def]
         rows.sides[r] = 1.0 - 2.0 * (r % 2)
         if not own:
             continue
-        row = 2 * rows.neurons[r] + r % 2
+        row = place(rows.neurons[r], r)
         at = kept.at[row]
         if kept.slopes[at] >= 0.0:
             for i in range(base):
@@ -167,10 +186,10 @@ def recall(kept, state, neurons, base, own):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def keep(kept, state, rows, base):  # type: ignore[no-untyped-def]
+def keep(kept: Kept, state: Matrix, rows: Rows, base: int) -> None:
     """For `recall` at the next pass, of this node or any other."""
     for r in range(len(rows.neurons)):
-        row = 2 * rows.neurons[r] + r % 2
+        row = place(rows.neurons[r], r)
         at = kept.at[row]
         kept.pulls[row] = rows.pulls[r]
         for i in range(base):
@@ -180,11 +199,11 @@ def keep(kept, state, rows, base):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def rows_backward(model, state, rows, k, objective):  # type: ignore[no-untyped-def]
-    """c, error, drift, G with G w + c - error - drift ||w|| <= the rows' values, through the layers k-1..0."""
+def rows_backward(model: Model, state: Matrix, rows: Rows, k: int, objective: Objective) -> tuple[Sums, Matrix]:
+    """The sums and G of the rows, through the layers k-1..0."""
     net, m = model.net, len(rows.neurons)
     base, under = net.noff[k], net.noff[k - 1]
-    c, error, drift = np.empty(m), np.empty(m), np.zeros(m)
+    sums = Sums(np.empty(m), np.empty(m), np.zeros(m))
     A, live = np.zeros((base - under, m)), np.zeros(base - under, np.bool_)
     upper = objective.error
     for j in range(base - under):  # entries of A are rounded, whatever cancels
@@ -192,8 +211,8 @@ def rows_backward(model, state, rows, k, objective):  # type: ignore[no-untyped-
     for r in range(m):
         i, pull = rows.neurons[r], rows.pulls[r]
         own, pulled = model.net.b[i] * rows.sides[r], pull * objective.value
-        c[r] = own + pulled
-        error[r] = model.noise * (abs(own) + abs(pulled)) + 1.01 * pull * upper + TINY
+        sums.c[r] = own + pulled
+        sums.error[r] = model.noise * (abs(own) + abs(pulled)) + 1.01 * pull * upper + TINY
         at = net.ptr[i]
         for t in range(at, net.ptr[i + 1]):
             j = t - at if net.whole[k] else net.index[t]
@@ -205,13 +224,13 @@ def rows_backward(model, state, rows, k, objective):  # type: ignore[no-untyped-
                     A[j, r] += pull * objective.coef[j]
                     live[j] = True
     for layer in range(k - 1, -1, -1):
-        relax_lines(model, state, rows, layer, A, live, (c, error, drift))
+        relax_lines(model, state, rows, layer, A, live, sums)
         A, live = times_transposed(net, layer, A, live)
-    return c, error, drift, A.T.copy()
+    return sums, A.T.copy()
 
 
 @njit_sums
-def relax_lines(model, state, rows, layer, A, live, sums):  # type: ignore[no-untyped-def]
+def relax_lines(model: Model, state: Matrix, rows: Rows, layer: int, A: Matrix, live: Mask, sums: Sums) -> None:
     """Coefficients of x^layer become those of z: every neuron is replaced by the line that counts for the row."""
     c, error, drift = sums
     net, m = model.net, A.shape[1]
@@ -268,7 +287,9 @@ def relax_lines(model, state, rows, layer, A, live, sums):  # type: ignore[no-un
 
 
 @njit_sums
-def rows_touch(model, state, rows, k, G, lams, cap, pace):  # type: ignore[no-untyped-def]
+def rows_touch(
+    model: Model, state: Matrix, rows: Rows, k: int, G: Matrix, lams: Vector, cap: Cap, pace: Vector
+) -> Matrix:
     """Move each row's lower lines towards those that touch relu at the row's least point on the cap, and its betas.
 
     Returns the relaxed activations of layer k-1 at that point, a column per row.
@@ -317,7 +338,7 @@ def rows_touch(model, state, rows, k, G, lams, cap, pace):  # type: ignore[no-un
 
 
 @njit_sums
-def repull(rows, objective, h, lams):  # type: ignore[no-untyped-def]
+def repull(rows: Rows, objective: Objective, h: Matrix, lams: Vector) -> None:
     """A row pulls harder when the objective is positive at its least point, that is when the point is not unsafe."""
     value = np.full(len(lams), objective.value)
     for j in range(len(h)):
@@ -337,7 +358,7 @@ def repull(rows, objective, h, lams):  # type: ignore[no-untyped-def]
 
 
 @njit_sums
-def narrow(state, i, lo, hi):  # type: ignore[no-untyped-def]
+def narrow(state: Matrix, i: int, lo: float, hi: float) -> bool:
     """Take the better of old and new bounds (and of the phase); False when nothing is left."""
     lo, hi = max(lo, state[LO, i]), min(hi, state[HI, i])
     if state[PHASE, i] > 0:

@@ -6,6 +6,7 @@ on has lower = upper = 1, one that is off lower = upper = 0; only an open one lo
 
 from __future__ import annotations
 
+from layercert.arrays import Matrix, Vector
 from layercert.compiled.jit import inner
 from layercert.search.adaptive.model import ALPHA, COEF, HI, LO, PHASE, POINT
 
@@ -38,7 +39,7 @@ def upper_offset(slope: float, lo: float, hi: float) -> float:
 
 
 @inner
-def scores(state, out):  # type: ignore[no-untyped-def]
+def scores(state: Matrix, out: Vector) -> None:
     """How much a split may bring: what the neuron's line loses at POINT, weighted by its coefficient; -1: not open."""
     for i in range(len(out)):
         lo, hi, a = state[LO, i], state[HI, i], state[COEF, i]
@@ -55,7 +56,7 @@ def scores(state, out):  # type: ignore[no-untyped-def]
 
 
 @inner
-def fix(state, neuron, phase):  # type: ignore[no-untyped-def]
+def fix(state: Matrix, neuron: int, phase: float) -> None:
     """Split: the neuron has this phase from here on."""
     state[PHASE, neuron] = phase
     if phase > 0:

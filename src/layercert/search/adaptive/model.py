@@ -86,6 +86,7 @@ def keep_rows(net: PackedNetwork, most: int = MOST_KEPT) -> Kept:
 def build(problem: Problem, U: float) -> tuple[Model, Matrix]:
     """The model on the ball of radius U, and the root's state."""
     from layercert.search.adaptive.cap import whole_ball
+    from layercert.search.adaptive.lanes import Constants
     from layercert.search.adaptive.layers import tighten_layer
 
     network = problem.network
@@ -116,7 +117,7 @@ def build(problem: Problem, U: float) -> tuple[Model, Matrix]:
     state = np.zeros((ROWS, N))
     state[LO], state[HI] = -np.inf, np.inf
     below = np.abs(problem.x)
-    cap, kept, above = whole_ball(n, U), keep_rows(net, 0), np.zeros((2, network.L))
+    cap, kept, above = whole_ball(n, U), keep_rows(net, 0), Constants(np.zeros(network.L), np.zeros(network.L))
     for k in range(network.L):
         part = slice(net.noff[k], net.noff[k + 1])
         M = np.asarray(abs(network.maps[k]) @ below + np.abs(network.biases[k]))
