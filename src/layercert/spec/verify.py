@@ -27,7 +27,9 @@ from layercert.session import GRACE, How, Session
 from layercert.spec.cases import Case, Spec
 from layercert.spec.counterexample import Counterexample, Grid, holds_exactly, realise, run_at
 from layercert.spec.falsify import falsify
+from layercert.spec.last_resort import Verdict, decide
 from layercert.spec.problems import check_fit, problem_of
+from layercert.spec.proofs import check_spec
 from layercert.spec.sieve import closed_at_once
 from layercert.system import clock
 from layercert.system.threads import one_thread, side_by_side
@@ -36,6 +38,8 @@ from layercert.system.threads import one_thread, side_by_side
 SLICE = 0.2
 #: Where the unsafe set is only touched (or missed by less than rounding), points unsafe by this much are looked for.
 SHRINK = 1e-6
+#: The method's name where rational arithmetic gave the answer.
+RATIONALS = "rationals"
 
 
 class Answer(StrEnum):
@@ -261,6 +265,8 @@ class _CaseSearch:
             self.programs += session.progress.chain.programs
             self.method = session.progress.method
             self._judge(session)
+            if self.answer is Answer.UNKNOWN and not self.interrupted:
+                self._in_rationals(session)
             if session.late:
                 return
 
@@ -281,8 +287,20 @@ class _CaseSearch:
             holds = holds_exactly(self.case, self.network, w)
             self.found = run_at(self.case, self.network, w, Grid(self.case)) if holds else None
         self.answer = Answer.SAT if holds else Answer.UNSAT
-        self.method = "rationals"
+        self.method = RATIONALS
         return True
+
+    def _in_rationals(self, session: Session) -> None:
+        """What float64 left open may be small enough for rationals."""
+        near = session.progress.problem.x
+        unsettled = session.progress.incumbent.unsettled
+        with clock.until(self.deadline):
+            found = decide(self.case, self.network, near if unsettled is None else near + unsettled)
+            if found is Verdict.EMPTY:
+                self.answer, self.note, self.method = Answer.UNSAT, "", RATIONALS
+            elif isinstance(found, list) and holds_exactly(self.case, self.network, found):
+                self.found = run_at(self.case, self.network, found, Grid(self.case))
+                self.answer, self.note, self.method = Answer.SAT, "", RATIONALS
 
     def _quickly(self, problem: Problem) -> bool:
         """Is there a counterexample that needs no search?"""
@@ -358,6 +376,6 @@ def _certify_point(found: Counterexample, network: Network, spec: Spec) -> Certi
     for case in spec.cases:
         problem = problem_of(case, network)
         certificate = prove(problem, 0.0, found.x, problem.distance(found.x))
-        if check(network, certificate).ok:
+        if check(network, certificate).ok and check_spec(network, spec, [certificate]).ok:
             return certificate
-    raise Unproved("float64 does not confirm the counterexample")
+    raise Unproved("float64 does not confirm the counterexample, whose inputs are the proof")
