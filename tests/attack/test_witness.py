@@ -14,6 +14,7 @@ from layercert import shipped
 from layercert.attack.strict import examine, harden
 from layercert.network import Network
 from layercert.problem import robustness
+from layercert.system import clock
 
 DIGITS = np.load(shipped.path("digits"))["X"].astype(np.float64)
 ONNX = Path(shipped.path("mnist17_l1_2x20")).with_suffix(".onnx")
@@ -74,6 +75,25 @@ def test_a_runtime_that_disagrees_is_reported() -> None:
     assert r.status == "exact" and r.label == 0
     assert r.holds is not None and r.holds.runtime_agrees is False
     assert "not under" in str(r.holds)
+
+
+def test_a_runtime_is_asked_no_further_when_the_time_is_up() -> None:
+    plain, asked = lc.load(shipped.path("mnist17_l1_2x20")), []
+
+    def stubborn(v: np.ndarray) -> np.ndarray:
+        asked.append(v)
+        return np.array([1.0, 0.0])
+
+    witness = lc.measure(plain, DIGITS[0], domain=(0, 1)).witness
+    assert witness is not None
+    net = Network(plain.weights, plain.biases, "stubborn", stubborn)
+    problem = robustness(net, DIGITS[0], domain=(0, 1))
+    harden(problem, witness)
+    patient = len(asked)
+    with clock.until(None, looks=3):
+        v, holds = harden(problem, witness)
+    assert 1 <= len(asked) - patient <= 3 < patient
+    assert (v == witness).all() and holds.runtime_agrees is False
 
 
 def test_witnesses_of_torch_modules_hold_in_torch(torch: object) -> None:

@@ -170,7 +170,15 @@ class TestStrictness:
     def test_the_edge_counts_when_the_inequality_is_not_strict(self) -> None:
         assert ask(LINE, [("0", "0.5")], "(>= Y_1 Y_0)").answer == "sat"
         result = ask(LINE, [("0", "0.5")], "(> Y_1 Y_0)")
-        assert result.answer == "unknown"  # nothing is strictly unsafe, and the closed set is not empty
+        # nothing is strictly unsafe, and the closed set is not empty: rationals can tell
+        assert (result.answer, result.method) == ("unsat", "rationals")
+
+    def test_the_edge_of_a_strict_property_is_left_open_where_rationals_would_take_too_long(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("layercert.spec.last_resort.MOST_PROGRAMS", 0)
+        result = ask(LINE, [("0", "0.5")], "(> Y_1 Y_0)")
+        assert result.answer == "unknown"
         assert "touched within rounding only" in result.note
 
     def test_a_strict_counterexample_behind_a_tie_is_found(self) -> None:
@@ -182,7 +190,7 @@ class TestStrictness:
         assert Fraction(result.counterexample.inputs[0]) > 1
 
     def test_strict_input_bounds(self) -> None:
-        assert ask(LINE, [("0", "1")], "(and (< X_0 0.5) (>= Y_1 Y_0))").answer == "unknown"
+        assert ask(LINE, [("0", "1")], "(and (< X_0 0.5) (>= Y_1 Y_0))").answer == "unsat"
         result = ask(LINE, [("0", "1")], "(and (> X_0 0.5) (>= Y_1 Y_0))")
         assert result.answer == "sat"
         assert result.counterexample is not None

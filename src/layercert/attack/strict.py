@@ -13,6 +13,7 @@ import numpy as np
 
 from layercert.arrays import Vector
 from layercert.problem import Problem
+from layercert.system import clock
 
 #: A witness may move away by this much of its distance to satisfy the model's own runtime.
 STRETCH = 8e-7
@@ -47,7 +48,10 @@ def strictly_unsafe(problem: Problem, v: Vector) -> bool:
 
 
 def harden(problem: Problem, v: Vector) -> tuple[Vector, Holds]:
-    """The witness itself, or one next to it that the model's own runtime misclassifies too."""
+    """The witness itself, or one next to it that the model's own runtime misclassifies too.
+
+    Where the time is up, the witness stays as it is: every try costs some passes through the network.
+    """
     holds = examine(problem, v)
     if holds.runtime is None or (holds.runtime_agrees and holds.exact == "misclassified"):
         return v, holds
@@ -63,6 +67,8 @@ def harden(problem: Problem, v: Vector) -> tuple[Vector, Holds]:
     outwards = (v - problem.x) / distance if distance > 0 else inwards
     for push in (0.0, 1e-8, 1e-7, 3e-7, 5e-7, 0.9 * STRETCH):
         for direction in (inwards, outwards):
+            if clock.passed():
+                return v, holds
             u = problem.into_domain((v + push * distance * direction).astype(np.float32).astype(np.float64))
             if problem.distance(u) > farthest or not problem.is_unsafe(u, strict=True):
                 continue

@@ -35,17 +35,17 @@ def spread(model: Model, s: Scratch, mid: Vector, rad: Vector, side: Sides, time
             if side[base + i] < 0:
                 continue
             row = s.form[live]
+            work += n if k == 0 else s.number[k - 1] * symbols
+            if work > LOOK:
+                work = 0
+                if late(timer):
+                    return LATE
             if k == 0:
                 value, reach, size, slip = _first(model, i, mid, rad, row)
                 s.z0[i] = value
                 low, high = -np.inf, np.inf
             else:
                 value, size, slip, low, high = _centre(model, s, k, i, live)
-                work += s.number[k - 1] * symbols
-                if work > LOOK:
-                    work = 0
-                    if late(timer):
-                        return LATE
                 combine(s.W[k, live], s.number[k - 1], s.post, symbols, row)
                 reach = 0.0
                 for j in range(symbols):
@@ -72,7 +72,8 @@ def spread(model: Model, s: Scratch, mid: Vector, rad: Vector, side: Sides, time
         fresh = 0
         for q in range(live):
             fresh += side[base + s.live[k, q]] == 0
-        _activate(model, s, k, symbols, fresh, side, n)
+        if not _activate(model, s, k, symbols, fresh, side, timer):
+            return LATE
         symbols += fresh
         unstable += fresh
     return unstable
@@ -133,10 +134,15 @@ def combine(weights: Vector, count: int, rows: Matrix, width: int, out: Vector) 
 
 
 @njit_sums
-def _activate(model: Model, s: Scratch, k: int, symbols: int, fresh: int, side: Sides, n: int) -> None:
-    """Forms of the live neurons' outputs; every unstable one brings a symbol of its own."""
-    base, new = model.noff[k], symbols
+def _activate(model: Model, s: Scratch, k: int, symbols: int, fresh: int, side: Sides, timer: Timer) -> bool:
+    """Forms of the live neurons' outputs; every unstable one brings a symbol of its own. False: no time for it."""
+    base, new, n, work = model.noff[k], symbols, s.pull.shape[1], 0
     for q in range(s.number[k]):
+        work += 8 * (symbols + fresh)  # memory that is touched for the first time is slow
+        if work > LOOK:
+            work = 0
+            if late(timer):
+                return False
         at = base + s.live[k, q]
         row, out = s.form[q], s.post[q]
         for j in range(n):
@@ -160,3 +166,4 @@ def _activate(model: Model, s: Scratch, k: int, symbols: int, fresh: int, side: 
         s.centre[q] = su * s.value[q] + 0.5 * iu
         s.rest[q] = s.slip[q] + model.step * whole
         s.size[q] = max(whole, hi)
+    return True
