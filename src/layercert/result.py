@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from html import escape
 from typing import Any
@@ -144,6 +144,17 @@ class Result:
     names: tuple[str, ...] = ()
     weights: Vector | None = None
     shape: tuple[int, ...] = ()
+
+    def with_witness_of(self, other: Result) -> Result:
+        """This answer with the witness of another one to the same question, and all that belongs to it.
+
+        Args:
+            other: The other answer.
+
+        Returns:
+            A result with that witness, its distance, its class and in which arithmetics it holds.
+        """
+        return replace(self, upper=other.upper, witness=other.witness, target=other.target, holds=other.holds)
 
     @property
     def witness_as_input(self) -> Vector | None:

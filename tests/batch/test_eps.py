@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from helpers.batches import line_network, plan, points
-from layercert.batch import Job, Options, open_store
-from layercert.batch.work import _at_each, solve
+from layercert.batch import Options, open_store
+from layercert.batch.work import at_each, solve
 from layercert.cli import main
 from layercert.errors import OptionError
 from layercert.result import Result, Verdict
 
-JOB = Job(0, 0, 0, "linf", "adaptive")
 EPS = (0.01, 0.02, 0.04, 0.08, 0.16)
 
 
@@ -53,20 +52,20 @@ def test_each_answer_helps_the_next(
     distance: float, asked: list[float], status: str, lower: float, upper: float
 ) -> None:
     oracle = Oracle(distance)
-    outcome = _at_each(EPS, oracle, JOB, "me")
+    result = at_each(EPS, oracle)
     assert oracle.asked == asked
-    assert (outcome.status, outcome.lower, outcome.upper) == (status, lower, upper)
-    assert (outcome.programs, outcome.seconds) == (10 * len(asked), 0.5 * len(asked)) and outcome.note == ""
-    assert (outcome.witness is None) == math.isinf(upper)
+    assert (result.status, result.lower, result.upper) == (status, lower, upper)
+    assert (result.programs, result.seconds) == (10 * len(asked), 0.5 * len(asked)) and result.note == ""
+    assert (result.witness is None) == math.isinf(upper)
 
 
 def test_radii_that_stay_undecided() -> None:
     """Undecided at 0.04 and 0.08, robust below, attacked above: the bounds say all of it."""
-    outcome = _at_each(EPS, Oracle(0.1, hard=(0.04, 0.08)), JOB, "me")
-    assert (outcome.status, outcome.lower, outcome.upper) == ("undecided", 0.02, 0.1)
-    assert outcome.note == "time limit reached"
-    outcome = _at_each(EPS, Oracle(1.0, hard=(0.04,)), JOB, "me")
-    assert outcome.status == "robust", "robust at 0.16 settles 0.04"
+    result = at_each(EPS, Oracle(0.1, hard=(0.04, 0.08)))
+    assert (result.status, result.lower, result.upper) == ("undecided", 0.02, 0.1)
+    assert result.note == "time limit reached"
+    result = at_each(EPS, Oracle(1.0, hard=(0.04,)))
+    assert result.status == "robust", "robust at 0.16 settles 0.04"
 
 
 def test_the_same_as_the_distance_says() -> None:
@@ -75,9 +74,9 @@ def test_the_same_as_the_distance_says() -> None:
     for job in made.jobs:
         outcome = solve(made.models[0].network, made.data.X[job.input], 1, job, made.options)
         distance = (job.input + 1) / 100
-        assert outcome.status == "not_robust" and outcome.lower <= distance <= outcome.upper * (1 + 1e-9)
+        assert outcome.status == "not_robust" and outcome.result.lower <= distance <= outcome.result.upper * (1 + 1e-9)
         for e in made.options.eps:
-            assert (outcome.upper <= e) == (distance < e) and (outcome.lower >= e) == (e < distance)
+            assert (outcome.result.upper <= e) == (distance < e) and (outcome.result.lower >= e) == (e < distance)
 
 
 def test_options() -> None:

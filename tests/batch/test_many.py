@@ -14,6 +14,7 @@ import pytest
 import layercert as lc
 from helpers.batches import line_network, points
 from layercert.batch import Job, Outcome, Plan, many
+from layercert.batch.news import Proved
 from layercert.batch.work import solve
 from layercert.errors import InputError, MissingPackageError, OptionError
 
@@ -85,7 +86,7 @@ class Backwards:
         for job in reversed(jobs):
             outcome = solve(plan.models[0].network, plan.data.X[job.input], plan.label(job.input), job, plan.options)
             if job.id == 2:
-                outcome = Outcome(2, "undecided", 0.01, 0.05, 1, 0, X[2], note="killed", ended=True)
+                outcome = Outcome.cut_short(Proved(2, 0.01, 0.05, 1, 0, X[2] - [0.05, 0.0]), "killed")
             if job.id == 4:
                 outcome = Outcome.failed(4, "killed")
             yield outcome
@@ -97,6 +98,7 @@ def test_results_come_in_order_however_they_finish(monkeypatch: pytest.MonkeyPat
     assert [round(r.upper, 6) for r in results] == [0.01, 0.02, 0.05, 0.04, float("inf"), 0.06]
     assert [str(r.status) for r in results] == ["exact", "exact", "undecided", "exact", "undecided", "exact"]
     assert (results[2].lower, results[2].note, results[2].label) == (0.01, "killed", 1)
+    assert results[2].holds is not None and results[2].holds.exact == "misclassified", "looked at afterwards"
     assert (results[4].lower, results[4].norm, results[4].radius) == (0.0, "linf", float("inf"))
     assert results[0].holds is not None, "the whole result, not only what a run stores"
 

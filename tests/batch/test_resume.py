@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import layercert as lc
+from helpers.batches import exact
 from helpers.networks import random_question
 from layercert.batch import LocalProcesses, Model, Options, Outcome, Plan, open_store, run_batch
 from layercert.batch import work as batch_work
 from layercert.batch.errors import RunError
 from layercert.batch.searches import Searches, can_be_kept, keep_searches, path_of, with_searches
+from layercert.batch.work import unanswered
 from layercert.io.datasets import Dataset
 from layercert.search.saved import Saved
 from layercert.system import clock
@@ -62,24 +64,27 @@ def test_what_is_decided_is_not_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize("eps", [(), (3.0, 4.8, 5.5)])
 def test_a_job_takes_up_its_searches_and_hands_them_back(eps: tuple[float, ...]) -> None:
     job, options = replace(plan(None).jobs[0], keep=True), plan(None, eps=eps).options
-    outcome, made = Outcome(0, "undecided"), []
+    outcome, made = Outcome(0, unanswered()), []
     for looks in (1500, 2500, 4000, 6000, 8000, np.inf):
         with clock.until(None, looks=looks):
             outcome = batch_work.solve(NET, X0, None, job, options)
         job = replace(job, saved=outcome.saved)
         made.append(sum(len(blob) for blob in (outcome.saved or {}).values()))
     assert outcome.decided and outcome.saved is None and max(made) > 1000
-    assert outcome.status == ("not_robust" if eps else "exact") and outcome.lower <= EXACT.upper <= outcome.upper + 1e-9
+    assert (
+        outcome.status == ("not_robust" if eps else "exact")
+        and outcome.result.lower <= EXACT.upper <= outcome.result.upper + 1e-9
+    )
 
 
 def test_damaged_and_large_searches_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = replace(plan(None).jobs[0], search=path_of(tmp_path, 0))
     assert with_searches(job) is job
-    keep_searches(tmp_path, Outcome(0, "undecided", saved={"distance": b"abc"}))
+    keep_searches(tmp_path, Outcome(0, unanswered(), saved={"distance": b"abc"}))
     assert with_searches(job).saved == {"distance": b"abc"}
     path_of(tmp_path, 0).write_bytes(b"PK nothing")
     assert with_searches(job).saved is None
-    keep_searches(tmp_path, Outcome(0, "exact"))
+    keep_searches(tmp_path, exact(0, 0.1))
     assert not path_of(tmp_path, 0).exists()
     monkeypatch.setattr("layercert.batch.searches.MOST", 2)
     with Searches({"distance": b"abc"}, wanted=True) as searches:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.batches import comparable, line_network, points
+from helpers.batches import comparable, exact, line_network, points
 from layercert.batch import Model, Options, Outcome, Plan, RunError, Store, open_store, run_batch
 from layercert.batch.pages import rows
 from layercert.batch.rows import RESULT
@@ -45,7 +45,9 @@ def outcome(job: int) -> Outcome:
         witness[40:] = 0.0
     if job == 7:
         return Outcome.failed(job, "the worker crashed: exit code 7")
-    return Outcome(job, "exact", job / 8, job / 8, 1, 0, witness, job, 0.25, worker="w", note="é" * (job % 5))
+    note = "é" * (job % 5)
+    answered = exact(job, job / 8, label=1, target=0, witness=witness, programs=job, seconds=0.25, note=note)
+    return replace(answered, worker="w")
 
 
 @pytest.fixture(scope="module")

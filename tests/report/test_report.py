@@ -7,16 +7,17 @@ import io
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from helpers.batches import line_network, plan, points
+from helpers.batches import exact, line_network, plan, points
 from helpers.browser import Page, browse
 from layercert import shipped
 from layercert.batch import Model, Options, Outcome, Plan, RunError, Store
+from layercert.batch.work import unanswered
 from layercert.cli import main
 from layercert.errors import OptionError
 from layercert.io import load
@@ -29,15 +30,20 @@ from layercert.report.page import page
 from layercert.report.records import Record, Results
 from layercert.report.svg import Axis, nice_step
 from layercert.report.tables import accuracy_table, interval
+from layercert.result import Status
 
 
 def record(**changes: object) -> Record:
     """An exact radius of 0.1, class 0 against class 1, in a second."""
+    result = unanswered(status=Status.EXACT, lower=0.1, upper=0.1, label=0, target=1, programs=5, seconds=1.0)
     base = Record(
         run=0, job=0, series="net", norm="linf", method="a", input=0, position=0, name="0", input_hash="h0",
-        status="exact", lower=0.1, upper=0.1, label=0, target=1, programs=5, seconds=1.0, note="", certificate=None,
+        status="exact", result=result, certificate=None,
     )  # fmt: skip
-    return replace(base, **changes)  # type: ignore[arg-type]
+    names = {field.name for field in fields(Record)}
+    answered = {name: value for name, value in changes.items() if name not in names}
+    asked = {name: value for name, value in changes.items() if name in names}
+    return replace(base, **asked, result=replace(result, **answered))  # type: ignore[arg-type]
 
 
 def results(*records: Record) -> Results:
@@ -207,12 +213,13 @@ def write_run(folder: Path, made: Plan) -> Path:
             x = made.data.X[job.input]
             witness = x.copy()
             witness[: len(x) // 2] = np.clip(witness[: len(x) // 2] + d, 0, 1)
-            outcome = Outcome(
-                job.id, "exact", d, d, made.label(job.input), 1 - (made.label(job.input) or 0), witness, 7,
-                0.1 * (1 + job.input) / (1 + (job.method == "geocert")),
+            outcome = exact(
+                job.id, d, label=made.label(job.input), target=1 - (made.label(job.input) or 0), witness=witness,
+                programs=7, seconds=0.1 * (1 + job.input) / (1 + (job.method == "geocert")),
             )  # fmt: skip
             if job.input == 3:
-                outcome = replace(outcome, status="undecided", lower=d / 2, note="time limit reached <b>&</b>")
+                late = {"status": Status.UNDECIDED, "lower": d / 2, "note": "time limit reached <b>&</b>"}
+                outcome = replace(outcome, result=replace(outcome.result, **late))
             if job.input == 4:
                 outcome = Outcome.failed(job.id, "the worker crashed: exit code 7")
             outcomes.append((outcome, "certificates/000000.cert" if job.id == 0 else None))
@@ -370,7 +377,7 @@ def ten_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.begin_session("by hand")
         store.record(
             [
-                (Outcome(j, "exact", 0.1234567, 0.1234567, j % 10, (j % 10 + 1 + j % 7) % 10, data.X[j]), None)
+                (exact(j, 0.1234567, label=j % 10, target=(j % 10 + 1 + j % 7) % 10, witness=data.X[j]), None)
                 for j in range(60)
             ]
         )
@@ -431,7 +438,7 @@ def test_a_run_half_way_can_be_reported(tmp_path: Path) -> None:
         store.begin_session("by hand")
         with pytest.raises(RunError, match="nothing is finished yet"):
             write_report([folder], folder / "report")
-        store.record([(Outcome(0, "exact", 0.01, 0.01, 1, 0, made.data.X[0], 1, 0.1), None)])
+        store.record([(exact(0, 0.01, label=1, target=0, witness=made.data.X[0], programs=1, seconds=0.1), None)])
     html = write_report([folder], folder / "report").read_text()
     assert "<b>3</b><span>not run yet</span>" in html
 

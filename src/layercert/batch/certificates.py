@@ -12,11 +12,12 @@ FOLDER = "certificates"
 
 def save_certificate(folder: Path, outcome: Outcome) -> str | None:
     """Write the certificate if the job made one; its path relative to the run."""
-    if outcome.certificate is None:
+    certificate = outcome.result.certificate
+    if certificate is None:
         return None
     target = folder / FOLDER / f"{outcome.job:06d}.cert"
     target.parent.mkdir(exist_ok=True)
     half = target.with_name(target.name + ".part")
-    outcome.certificate.save(half)
+    certificate.save(half)
     os.replace(half, target)  # whole or not at all
     return f"{FOLDER}/{target.name}"

@@ -93,9 +93,10 @@ def run_batch(
             return tally
         store.begin_session(executor.describe())
         with Writer(store) as writer, closing(executor.run(plan, missing)) as outcomes:  # type: ignore[type-var]
-            for outcome in outcomes:
-                if outcome.job in done:
+            for answered in outcomes:
+                if answered.job in done:
                     continue  # a job is never counted twice
+                outcome = answered.examined(plan)
                 done[outcome.job] = outcome.status
                 keep_searches(folder, outcome)
                 writer.put(replace(outcome, saved=None), save_certificate(folder, outcome))

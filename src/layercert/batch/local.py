@@ -103,8 +103,10 @@ class _Crew:
         """The outcome with what an earlier try has proved; None when the job is to be tried once more."""
         earlier = self.first_tries.pop(outcome.job, None)
         if earlier is not None:
-            note = f"{outcome.note} (tried twice)" if outcome.ended else outcome.note
-            return replace(outcome, note=note).joined(earlier)
+            if outcome.ended:
+                twice = f"{outcome.result.note} (tried twice)"
+                outcome = replace(outcome, result=replace(outcome.result, note=twice))
+            return outcome.joined(earlier)
         if not worker.crashed:
             return outcome
         # killed by the system or by its own fault: at the end, when there may be more memory, it may go right

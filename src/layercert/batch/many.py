@@ -210,22 +210,18 @@ def _elsewhere(network: Network, X: Any, labels: list[int | None], options: Opti
 
 
 def _result(outcome: Outcome, plan: Plan) -> Result:
-    """What the worker answered, or what it had proved when it was ended."""
-    told = {name: getattr(outcome, name) for name in ("lower", "upper", "witness", "target", "note")}
-    if outcome.result is not None:
-        return replace(outcome.result, **told)
-    options = plan.options
-    return Result(
-        status=Status.UNDECIDED,
-        label=plan.label(plan.jobs[outcome.job].input),
+    """What the worker answered, or what it had proved when it was ended, with the question."""
+    result, options = outcome.examined(plan).result, plan.options
+    if result.x is not None:
+        return result
+    return replace(
+        result,
+        label=plan.label(plan.jobs[outcome.job].input) if result.label is None else result.label,
         norm=options.norms[0],
         radius=math.inf if options.radius is None else options.radius,
         method=options.methods[0],
-        programs=outcome.programs,
-        seconds=outcome.seconds,
         x=plan.data.X[plan.jobs[outcome.job].input],
         names=plan.models[0].network.input_names,
-        **told,
     )
 
 

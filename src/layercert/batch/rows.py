@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from layercert.arrays import Vector
-from layercert.batch.work import Outcome
+from layercert.attack.strict import Holds
+from layercert.batch.work import FAILED, Outcome, unanswered
 from layercert.errors import ModelError
 from layercert.io.npz import network_of
 from layercert.network import Network
+from layercert.result import Status, Verdict
 from layercert.system.npz import read_numpy
 
 #: The columns of the table `results`, in order.
@@ -28,26 +31,46 @@ RESULT = (
 
 def row_of(outcome: Outcome, certificate: str | None, session: int, finished: str) -> list[Any]:
     """A row of `results`, in plain values as SQLite gives them back."""
+    result = outcome.result
     row: dict[str, Any] = {
         "job": int(outcome.job),
-        "status": str(outcome.status),
-        "lower": float(outcome.lower),
-        "upper": float(outcome.upper),
-        "label": None if outcome.label is None else int(outcome.label),
-        "target": None if outcome.target is None else int(outcome.target),
-        "programs": int(outcome.programs),
-        "seconds": float(outcome.seconds),
-        "note": str(outcome.note),
-        "witness": None if outcome.witness is None else pack(outcome.witness),
+        "status": outcome.status,
+        "lower": float(result.lower),
+        "upper": float(result.upper),
+        "label": None if result.label is None else int(result.label),
+        "target": None if result.target is None else int(result.target),
+        "programs": int(result.programs),
+        "seconds": float(result.seconds),
+        "note": str(result.note),
+        "witness": None if result.witness is None else pack(result.witness),
         "certificate": certificate,
         "worker": outcome.worker,
         "session": session,
         "finished": finished,
         "ended": int(outcome.ended),
-        "used": outcome.used,
-        "holds": None if outcome.holds is None else json.dumps(asdict(outcome.holds)),
+        "used": result.method,
+        "holds": None if result.holds is None else json.dumps(asdict(result.holds)),
     }
     return [row[column] for column in RESULT[:-1]] + [checksum(row)]
+
+
+def outcome_of(row: Mapping[str, Any], witness: Vector | None = None) -> Outcome:
+    """What a row of `results` says; its witness and its certificate are stored apart."""
+    status, upper = Status.UNDECIDED if row["status"] == FAILED else row["status"], row["upper"]
+    result = unanswered(
+        status=Verdict(status) if status == Verdict.NOT_ROBUST else Status(status),
+        lower=0.0 if row["lower"] is None else row["lower"],
+        upper=math.inf if upper is None else upper,
+        label=row["label"],
+        target=row["target"],
+        witness=witness,
+        method=row["used"],
+        programs=row["programs"],
+        seconds=row["seconds"],
+        note=row["note"],
+        holds=None if row["holds"] is None else Holds(**json.loads(row["holds"])),
+    )
+    return Outcome(row["job"], result, row["worker"], bool(row["ended"]))
 
 
 def checksum(row: Mapping[str, Any]) -> str:

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from layercert.arrays import Vector
-from layercert.attack.strict import Holds
 from layercert.batch.errors import RunError
 from layercert.batch.machine import command, machine, versions
 from layercert.batch.plan import Plan, differences, input_hash
-from layercert.batch.rows import RESULT, checksum, network_bytes, network_from, pack, row_of, unpack
+from layercert.batch.rows import RESULT, checksum, network_bytes, network_from, outcome_of, pack, row_of, unpack
 from layercert.batch.work import UNDECIDED, Outcome
 from layercert.network import Network
 from layercert.system.files import whole_file
@@ -231,20 +230,12 @@ class Store:
         db.execute(f"INSERT OR REPLACE INTO results VALUES ({', '.join('?' * len(RESULT))})", row)
 
     def _recorded(self, job: int) -> Outcome | None:
-        found = self._read(
-            "SELECT status, lower, upper, label, target, witness, programs, seconds, note, worker, ended, used, "
-            "holds FROM results WHERE job = ?",
-            job,
-        )
+        columns = [column for column in RESULT if column != "checksum"]
+        found = self._read(f"SELECT {', '.join(columns)} FROM results WHERE job = ?", job)
         if not found:
             return None
-        *facts, witness, programs, seconds, note, worker, ended, used, holds = found[0]
-        x = None if witness is None else self._vector(witness)
-        status, lower, upper, label, target = facts
-        return Outcome(
-            job, status, lower, upper, label, target, x, programs, seconds, note, worker, None, bool(ended), used,
-            None if holds is None else Holds(**json.loads(holds)),
-        )  # fmt: skip
+        row = dict(zip(columns, found[0], strict=True))
+        return outcome_of(row, None if row["witness"] is None else self._vector(row["witness"]))
 
     def restore(self, sessions: Sequence[tuple[Any, ...]], results: Sequence[Sequence[Any]]) -> None:
         """Put back what was saved from a damaged file, as it was."""

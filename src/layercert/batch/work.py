@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from layercert.arrays import Vector
-from layercert.attack.strict import Holds
+from layercert.attack.strict import examine
 from layercert.batch.news import Proved, Teller
-from layercert.batch.plan import Job, Options
+from layercert.batch.plan import Job, Options, Plan
 from layercert.errors import LayerCertError
 from layercert.network import Network
+from layercert.problem import robustness
 from layercert.result import Result, Status, Verdict
 from layercert.run import measure, verify
 from layercert.system import clock
@@ -29,43 +30,43 @@ FAILED = "failed"
 UNDECIDED = str(Status.UNDECIDED)
 
 
+def unanswered(**known: Any) -> Result:
+    """The result of a question that nobody has answered, but for what is given: 0 <= distance."""
+    nothing = Result(
+        status=Status.UNDECIDED, lower=0.0, upper=math.inf, witness=None, target=None, label=None, norm="",
+        radius=math.inf, method="", programs=0, seconds=0.0,
+    )  # fmt: skip
+    return replace(nothing, **known)
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What is stored about a finished job. A failed one has a reason and no bounds beyond 0 <= distance.
+    """A finished job: who did it, and its result. Where the job failed the note is the reason, and nothing is proved.
 
-    `ended`: something went wrong on the way, which may go right another time; the bounds proved until then hold.
+    Attributes:
+        job: Its number in the plan.
+        result: The answer, or what was proved until the job was ended.
+        worker: Who did it.
+        ended: Something went wrong on the way, which may go right another time; the bounds proved until then hold.
+        saved: Searches that a time limit left open, by name.
+        curve: The bounds over time, for experiments: rows of (seconds, lower, upper).
     """
 
     job: int
-    status: str
-    lower: float = 0.0
-    upper: float = math.inf
-    label: int | None = None
-    target: int | None = None
-    witness: Vector | None = None
-    programs: int = 0
-    seconds: float = 0.0
-    note: str = ""
+    result: Result
     worker: str = ""
-    certificate: Any = None
     ended: bool = False
-    used: str = ""  # the method that answered, which may have been chosen for this job
-    holds: Holds | None = None  # in which arithmetics the witness is one
-    saved: dict[str, bytes] | None = None  # searches that a time limit left open, by name
-    result: Result | None = None  # the whole answer, where one was given; what else it says is not stored
+    saved: dict[str, bytes] | None = None
+    curve: list[tuple[float, float, float | None]] | None = None
 
     @staticmethod
     def failed(job: int, reason: str, worker: str = "", seconds: float = 0.0) -> Outcome:
-        return Outcome(job, FAILED, note=reason, worker=worker, seconds=seconds, ended=True)
+        return Outcome(job, unanswered(note=reason, seconds=seconds), worker, ended=True)
 
     @staticmethod
     def cut_short(proved: Proved, reason: str, worker: str = "", seconds: float = 0.0) -> Outcome:
-        """Undecided with the bounds proved before it ended; failed when there were none."""
-        if proved.nothing:
-            return Outcome.failed(proved.job, reason, worker, seconds)
-        return Outcome(
-            job=proved.job,
-            status=UNDECIDED,
+        """With the bounds proved before it ended; failed when there were none."""
+        result = unanswered(
             lower=min(proved.lower, proved.upper),
             upper=proved.upper,
             label=proved.label,
@@ -74,29 +75,14 @@ class Outcome:
             programs=proved.programs,
             seconds=seconds,
             note=reason,
-            worker=worker,
-            ended=True,
         )
+        return Outcome(proved.job, result, worker, ended=True)
 
-    @staticmethod
-    def of(job: Job, result: Result, worker: str) -> Outcome:
-        return Outcome(
-            job=job.id,
-            status=str(result.status),
-            lower=result.lower,
-            upper=result.upper,
-            label=result.label,
-            target=result.target,
-            witness=result.witness,
-            programs=result.programs,
-            seconds=result.seconds,
-            note=result.note,
-            worker=worker,
-            certificate=result.certificate,
-            used=result.method,
-            holds=result.holds,
-            result=result,
-        )
+    @property
+    def status(self) -> str:
+        """That of the result, or `FAILED` where the job was ended before anything was proved."""
+        nothing = self.result.lower <= 0.0 and self.result.upper == math.inf
+        return FAILED if self.ended and nothing else str(self.result.status)
 
     @property
     def decided(self) -> bool:
@@ -104,19 +90,24 @@ class Outcome:
 
     def joined(self, other: Outcome) -> Outcome:
         """This answer with the bounds that another try at the same job has proved, where they are better."""
-        if self.decided or (other.lower <= self.lower and other.upper >= self.upper):
+        own, known = self.result, other.result
+        if self.decided or (known.lower <= own.lower and known.upper >= own.upper):
             return self
-        nearer = other if other.upper < self.upper else self
-        return replace(
-            self,
-            status=UNDECIDED,
-            lower=min(max(self.lower, other.lower), nearer.upper),
-            upper=nearer.upper,
-            label=other.label if self.label is None else self.label,
-            target=nearer.target,
-            witness=nearer.witness,
-            holds=nearer.holds,
-        )
+        result = own.with_witness_of(known) if known.upper < own.upper else own
+        lower = min(max(own.lower, known.lower), result.upper)
+        label = known.label if own.label is None else own.label
+        return replace(self, result=replace(result, status=Status.UNDECIDED, lower=lower, label=label))
+
+    def examined(self, plan: Plan) -> Outcome:
+        """With what is true of the witness, where the job was ended before anybody looked."""
+        result, job, options = self.result, plan.jobs[self.job], plan.options
+        if result.witness is None or result.holds is not None:
+            return self
+        problem = robustness(
+            plan.models[job.model].network, plan.data.X[job.input], job.norm, result.label, options.radius,
+            options.domain, **options.question,
+        )  # fmt: skip
+        return replace(self, result=replace(result, holds=examine(problem, result.witness)))
 
 
 Work: TypeAlias = Callable[[Network, Vector, int | None, Job, Options], Outcome]
@@ -156,15 +147,13 @@ def solve(network: Network, x: Vector, label: int | None, job: Job, options: Opt
         }  # fmt: skip
         try:
             if options.eps:
-                outcome = _at_each(
+                result = at_each(
                     options.eps,
                     lambda radius: verify(network, x, radius, save=searches.file(f"radius {radius!r}"), **asked),
-                    job,
-                    worker,
                 )
             else:
-                save = searches.file("distance")
-                outcome = Outcome.of(job, measure(network, x, radius=options.radius, save=save, **asked), worker)
+                result = measure(network, x, radius=options.radius, save=searches.file("distance"), **asked)
+            outcome = Outcome(job.id, result, worker)
             return outcome if outcome.decided else replace(outcome, saved=searches.all())
         except MemoryError:
             reason = "out of memory: the memory limit of the worker was reached"
@@ -173,44 +162,38 @@ def solve(network: Network, x: Vector, label: int | None, job: Job, options: Opt
         return Outcome.cut_short(teller.latest, reason, worker, clock.now() - started)
 
 
-def _at_each(eps: Sequence[float], ask: Callable[[float], Result], job: Job, worker: str) -> Outcome:
+def at_each(eps: Sequence[float], ask: Callable[[float], Result]) -> Result:
     """Verify at each radius that the answers before leave open, the middle one first.
 
-    Robust at one radius is robust at all smaller ones, and a witness within one is within all larger ones. The outcome
+    Robust at one radius is robust at all smaller ones, and a witness within one is within all larger ones. The result
     holds the bounds: `robust` at every radius, `not_robust` when each is decided one way or the other.
     """
-    proved, outcome, waiting = 0.0, Outcome(job.id, UNDECIDED, worker=worker), list(eps)
+    proved, known, waiting = 0.0, unanswered(status=Verdict.UNDECIDED), list(eps)
     while waiting:
         radius = waiting.pop(len(waiting) // 2)
         result = ask(radius)
         if result.status == Verdict.ROBUST:
             proved = max(proved, radius)
-        outcome = _with_answer(outcome, result, proved)
-        waiting = [e for e in waiting if _is_open(e, outcome, proved)]
+        known = replace(_with_answer(known, result, proved), radius=max(eps))
+        waiting = [e for e in waiting if _is_open(e, known, proved)]
     if proved >= max(eps):
-        return replace(outcome, status=str(Verdict.ROBUST))
-    if any(_is_open(e, outcome, proved) for e in eps):
-        return outcome
-    return replace(outcome, status=str(Verdict.NOT_ROBUST), note="")
+        return replace(known, status=Verdict.ROBUST)
+    if any(_is_open(e, known, proved) for e in eps):
+        return known
+    return replace(known, status=Verdict.NOT_ROBUST, note="")
 
 
-def _is_open(radius: float, outcome: Outcome, proved: float) -> bool:
-    return radius > proved and outcome.lower <= radius < outcome.upper
+def _is_open(radius: float, known: Result, proved: float) -> bool:
+    return radius > proved and known.lower <= radius < known.upper
 
 
-def _with_answer(known: Outcome, result: Result, proved: float) -> Outcome:
+def _with_answer(known: Result, result: Result, proved: float) -> Result:
     """One more answer: the bounds join, times and programs add up, a proof of robustness is the one to keep."""
-    nearer = result.upper < known.upper
     keep = known.certificate is not None and result.status != Verdict.ROBUST
     return replace(
-        known,
+        result if result.upper < known.upper else result.with_witness_of(known),
+        status=Verdict.UNDECIDED,
         lower=max(known.lower, result.lower, proved),
-        upper=min(known.upper, result.upper),
-        label=result.label,
-        target=result.target if nearer else known.target,
-        witness=result.witness if nearer else known.witness,
-        holds=result.holds if nearer else known.holds,
-        used=result.method,
         programs=known.programs + result.programs,
         seconds=known.seconds + result.seconds,
         note="; ".join(dict.fromkeys(part for part in (known.note, result.note) if part)),

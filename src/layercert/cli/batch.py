@@ -162,12 +162,13 @@ class Bar:
         )
         self._bar.update(self._task, completed=tally.done, state=f"{kinds} {left}")
         if self._log:
+            result = outcome.result
             bounds = (
-                outcome.note if outcome.status == FAILED else f"{outcome.lower:.6g} <= distance <= {outcome.upper:.6g}"
+                result.note if outcome.status == FAILED else f"{result.lower:.6g} <= distance <= {result.upper:.6g}"
             )
             _log(
                 f"{tally.done}/{tally.total} {self._named(job)} {job.norm} {job.method}: "
-                f"{outcome.status}, {bounds}, {outcome.seconds:.2f} s"
+                f"{outcome.status}, {bounds}, {result.seconds:.2f} s"
             )
 
     def _named(self, job: Job) -> str:

@@ -36,7 +36,7 @@ def timed(network: Network, x: Vector, label: int | None, job: Job, options: Opt
     warm_up(job.method, job.norm, options.stack)
     started = time.process_time()
     outcome = solve(network, x, label, job, options)
-    return replace(outcome, seconds=time.process_time() - started)
+    return replace(outcome, result=replace(outcome.result, seconds=time.process_time() - started))
 
 
 @cache
@@ -51,7 +51,7 @@ def warm_up(method: str, norm: str, stack: str) -> None:
 
 
 def traced(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
-    """The same, with the bounds over time in place of a certificate: rows of (seconds, lower, upper)."""
+    """The same, with the bounds over time as a curve."""
     warm_up(job.method, job.norm, options.stack)
     step, started = STEP * (options.radius or 1.0), time.process_time()
     points: list[tuple[float, float, float | None]] = []
@@ -70,11 +70,7 @@ def traced(network: Network, x: Vector, label: int | None, job: Job, options: Op
         return Outcome.failed(job.id, f"{type(error).__name__}: {error}")
     seconds = time.process_time() - started
     points.append((seconds, r.lower, r.upper if math.isfinite(r.upper) else None))
-    return Outcome(
-        job=job.id, status=str(r.status), lower=r.lower, upper=r.upper, label=r.label, target=r.target,
-        witness=r.witness, programs=r.programs, seconds=seconds, note=r.note, worker=str(os.getpid()),
-        certificate=points, used=r.method, holds=r.holds,
-    )  # fmt: skip
+    return Outcome(job.id, replace(r, seconds=seconds), str(os.getpid()), curve=points)
 
 
 @dataclass(frozen=True)
@@ -93,11 +89,11 @@ class Tracing:
     def run(self, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome]:
         with closing(self._crew().run(plan, jobs)) as outcomes:  # type: ignore[type-var]
             for outcome in outcomes:
-                if outcome.certificate is not None:
+                if outcome.curve is not None:
                     target = trace_file(self.folder, outcome.job)
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_text(json.dumps(outcome.certificate), encoding="utf-8")
-                yield replace(outcome, certificate=None)
+                    target.write_text(json.dumps(outcome.curve), encoding="utf-8")
+                yield replace(outcome, curve=None)
 
 
 def trace_file(folder: Path, job: int) -> Path:

@@ -85,8 +85,8 @@ def _pictures(results: Results, count: int) -> Pictures:
     chosen: list[Record] = []
     for series in results.series:
         for norm in results.norms:
-            best = [b.best for b in results.bounds(series, norm).values() if b.best.target is not None]
-            chosen += sorted(best, key=lambda r: r.upper)[:count]
+            best = [b.best for b in results.bounds(series, norm).values() if b.best.result.target is not None]
+            chosen += sorted(best, key=lambda r: r.result.upper)[:count]
     pictures: Pictures = {}
     with closing(Points(results.runs)) as points:
         for r in chosen:

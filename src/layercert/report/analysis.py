@@ -118,7 +118,7 @@ def summarise(results: Results) -> list[Summary]:
 
 def _summary(series: str, norm: str, method: str, records: list[Record]) -> Summary:
     counts = Counter(r.status for r in records)
-    low, high = median(r.proved for r in records), median(r.upper for r in records)
+    low, high = median(r.proved for r in records), median(r.result.upper for r in records)
     finite = [r.proved for r in records if math.isfinite(r.proved)]
     return Summary(
         series=series,
@@ -129,13 +129,13 @@ def _summary(series: str, norm: str, method: str, records: list[Record]) -> Summ
         robust=counts["robust"],
         undecided=counts["undecided"],
         failed=counts["failed"],
-        wrong=sum(r.status == "exact" and r.upper == 0.0 for r in records),
+        wrong=sum(r.status == "exact" and r.result.upper == 0.0 for r in records),
         not_robust=counts["not_robust"],
         median=(low, high),
         mean_proved=fmean(finite) if finite else math.inf,
-        seconds=sum(r.seconds for r in records),
-        median_seconds=median(r.seconds for r in records),
-        programs=sum(r.programs for r in records),
+        seconds=sum(r.result.seconds for r in records),
+        median_seconds=median(r.result.seconds for r in records),
+        programs=sum(r.result.programs for r in records),
     )
 
 
@@ -161,8 +161,8 @@ class Confusion:
 def confusions(bounds: Iterable[Bounds]) -> list[Confusion]:
     pairs: dict[tuple[int, int], list[float]] = defaultdict(list)
     for b in bounds:
-        if b.label is not None and b.best.target is not None and math.isfinite(b.upper):
-            pairs[b.label, b.best.target].append(b.upper)
+        if b.label is not None and b.best.result.target is not None and math.isfinite(b.upper):
+            pairs[b.label, b.best.result.target].append(b.upper)
     return [Confusion(*key, len(d), median(d)) for key, d in sorted(pairs.items())]
 
 
@@ -181,7 +181,7 @@ def profiles(records: Iterable[Record], floor: float = 1e-3) -> list[Profile]:
     methods: dict[str, None] = {}
     for r in records:
         methods[r.method] = None
-        times[r.series, r.input_hash][r.method] = max(r.seconds, floor) if r.solved else math.inf
+        times[r.series, r.input_hash][r.method] = max(r.result.seconds, floor) if r.solved else math.inf
     best = {key: min(t.values()) for key, t in times.items()}
     found: list[Profile] = []
     for method in methods:

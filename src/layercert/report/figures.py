@@ -83,8 +83,8 @@ def class_figure(bounds: Sequence[Bounds], norm: str, names: Sequence[str]) -> s
 
 def time_figure(records: Sequence[Record], norm: str, methods: Sequence[str]) -> str:
     """Seconds (log scale) against the radius; hollow where undecided."""
-    shown = [r for r in records if r.status != "failed" and math.isfinite(min(r.upper, r.lower))]
-    seconds = [max(r.seconds, 1e-4) for r in shown] or [1.0]
+    shown = [r for r in records if r.status != "failed" and math.isfinite(min(r.result.upper, r.result.lower))]
+    seconds = [max(r.result.seconds, 1e-4) for r in shown] or [1.0]
     last = _round_up(max((_place(r) for r in shown), default=1.0) * 1.04)
     low, high = 10 ** math.floor(math.log10(min(seconds))), 10 ** math.ceil(math.log10(max(seconds) * 1.01))
     f = Figure(
@@ -96,7 +96,8 @@ def time_figure(records: Sequence[Record], norm: str, methods: Sequence[str]) ->
     )
     for r in shown:
         kind = colour(methods.index(r.method)) + ("" if r.solved else " hollow")
-        f.dot(_place(r), max(r.seconds, 1e-4), kind, f"input {r.name}, {r.method}: {r.seconds:.3g} s, {r.status}", 3.0)
+        took = r.result.seconds
+        f.dot(_place(r), max(took, 1e-4), kind, f"input {r.name}, {r.method}: {took:.3g} s, {r.status}", 3.0)
     entries = [(colour(i), m) for i, m in enumerate(methods)]
     if any(not r.solved for r in shown):
         entries.append(("hollow", "undecided"))
@@ -149,7 +150,7 @@ def _interval(b: Bounds) -> str:
 
 
 def _place(r: Record) -> float:
-    return r.upper if math.isfinite(r.upper) else r.lower
+    return r.result.upper if math.isfinite(r.result.upper) else r.result.lower
 
 
 def _round_up(value: float) -> float:

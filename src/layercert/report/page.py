@@ -90,7 +90,7 @@ def _tiles(results: Results) -> str:
             tiles.append((status.replace("_", " "), str(count)))
     if planned > len(records):
         tiles.append(("not run yet", str(planned - len(records))))
-    seconds = sum(r.seconds for r in records)
+    seconds = sum(r.result.seconds for r in records)
     tiles.append(("computing time", f"{seconds:.1f} s" if seconds < 300 else f"{seconds / 60:.0f} min"))
     return html.tiles(tiles)
 
@@ -266,7 +266,7 @@ def _data(results: Results, names: Sequence[str], pictures: Pictures) -> dict[st
 
 
 def _row(r: Record, names: Sequence[str], pictures: Pictures) -> dict[str, Any]:
-    label, target = class_name(r.label, names), class_name(r.target, names)
+    label, target = class_name(r.result.label, names), class_name(r.result.target, names)
     row = {
         "job": r.job,
         "name": int(r.name) if r.name.isdigit() else r.name,
@@ -276,10 +276,10 @@ def _row(r: Record, names: Sequence[str], pictures: Pictures) -> dict[str, Any]:
         "label": label,
         "target": target,
         "status": r.status,
-        "lower": _finite(r.lower),
-        "upper": _finite(r.upper),
-        "programs": r.programs,
-        "seconds": round(r.seconds, 4),
+        "lower": _finite(r.result.lower),
+        "upper": _finite(r.result.upper),
+        "programs": r.result.programs,
+        "seconds": round(r.result.seconds, 4),
         "certificate": r.certificate,
         "checked": r.checked,
         "note": _note(r),
@@ -290,8 +290,8 @@ def _row(r: Record, names: Sequence[str], pictures: Pictures) -> dict[str, Any]:
 
 def _note(r: Record) -> str:
     """The note, and what the model's own runtime says where it does not call the witness one."""
-    doubt = str(r.holds) if r.holds is not None and r.holds.runtime_agrees is False else ""
-    return "; ".join(part for part in (r.note, doubt and f"witness: {doubt}") if part)
+    doubt = str(r.result.holds) if r.result.holds is not None and r.result.holds.runtime_agrees is False else ""
+    return "; ".join(part for part in (r.result.note, doubt and f"witness: {doubt}") if part)
 
 
 def _browser(results: Results, names: Sequence[str], pictures: Pictures) -> str:
@@ -300,7 +300,7 @@ def _browser(results: Results, names: Sequence[str], pictures: Pictures) -> str:
         "norm": results.norms,
         "series": results.series,
         "method": results.methods,
-        "label": list(dict.fromkeys(class_name(r.label, names) for r in sorted(results.records, key=_label_key))),
+        "label": list(dict.fromkeys(class_name(_label(r), names) for r in sorted(results.records, key=_order))),
     }
     titles = {"status": "status", "norm": "norm", "series": "model", "method": "method", "label": "class"}
     selects = "".join(
@@ -336,8 +336,12 @@ def _browser(results: Results, names: Sequence[str], pictures: Pictures) -> str:
     )
 
 
-def _label_key(r: Record) -> int:
-    return -1 if r.label is None else r.label
+def _label(r: Record) -> int | None:
+    return r.result.label
+
+
+def _order(r: Record) -> int:
+    return -1 if r.result.label is None else r.result.label
 
 
 def _origin(results: Results) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from layercert.arrays import Vector
-from layercert.attack.strict import Holds
 from layercert.batch.checking import Checked, checked_before
 from layercert.batch.errors import RunError
+from layercert.batch.rows import outcome_of
 from layercert.batch.store import Store, open_store
-from layercert.result import NEARLY
+from layercert.result import NEARLY, Result
 
 #: Two methods contradict each other when one's lower bound exceeds the other's upper bound by more than this.
 TOLERANCE = 1e-6
@@ -35,19 +34,11 @@ class Record:
     position: int
     name: str
     input_hash: str
-    status: str
-    lower: float
-    upper: float
-    label: int | None
-    target: int | None
-    programs: int
-    seconds: float
-    note: str
-    certificate: str | None
+    status: str  # that of the outcome, which may be "failed"
+    result: Result  # but for its witness (see `Points`) and its certificate
+    certificate: str | None  # its file
     checked: str = ""  # what the last check of its certificate found
     asked: tuple[float, ...] = ()  # the radii at which the run verifies
-    used: str = ""  # the method that answered
-    holds: Holds | None = None  # in which arithmetics the witness is one
 
     @property
     def solved(self) -> bool:
@@ -56,12 +47,13 @@ class Record:
     @property
     def closed(self) -> bool:
         """Nothing unsafe lies at the lower bound itself: it is a radius at which "robust" was proved."""
-        return self.status == "robust" or self.lower in self.asked
+        return self.status == "robust" or self.result.lower in self.asked
 
     @property
     def proved(self) -> float:
         """The distance up to which the input is robust: the distance itself when it is exact, but for rounding."""
-        return self.upper if self.status == "exact" and self.lower >= self.upper * (1.0 - NEARLY) else self.lower
+        lower, upper = self.result.lower, self.result.upper
+        return upper if self.status == "exact" and lower >= upper * (1.0 - NEARLY) else lower
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,14 +128,14 @@ class Results:
         for r in self.select(series, norm):
             known = together.get(r.input_hash)
             if known is None:
-                together[r.input_hash] = Bounds(r.proved, r.upper, r.label, r, r.lower, r.closed)
+                together[r.input_hash] = Bounds(r.proved, r.result.upper, r.result.label, r, r.result.lower, r.closed)
                 continue
-            farther = max((known.sure, known.closed), (r.lower, r.closed))
-            better = (not r.solved, r.upper) < (not known.best.solved, known.best.upper)
+            farther = max((known.sure, known.closed), (r.result.lower, r.closed))
+            better = (not r.solved, r.result.upper) < (not known.best.solved, known.best.result.upper)
             together[r.input_hash] = Bounds(
                 max(known.lower, r.proved),
-                min(known.upper, r.upper),
-                known.label if r.label is None else r.label,
+                min(known.upper, r.result.upper),
+                known.label if r.result.label is None else r.result.label,
                 r if better else known.best,
                 *farther,
             )
@@ -187,7 +179,7 @@ def _run_names(folders: Sequence[Path]) -> list[str]:
 def _record(row: dict[str, Any], number: int, run_name: str, run: Run, out: Path) -> Record:
     checked = run.checked.get(row["job"])
     series = f"{run_name}: {row['model']}" if run_name and len(run.models) > 1 else run_name or row["model"]
-    certificate = row["certificate"]
+    certificate, result = row["certificate"], outcome_of(row).result
     return Record(
         run=number,
         job=row["job"],
@@ -199,18 +191,10 @@ def _record(row: dict[str, Any], number: int, run_name: str, run: Run, out: Path
         name=row["name"],
         input_hash=row["input_sha256"],
         status=row["status"],
-        lower=0.0 if row["lower"] is None else row["lower"],
-        upper=math.inf if row["upper"] is None else row["upper"],
-        label=row["true_label"] if row["label"] is None else row["label"],
-        target=row["target"],
-        programs=row["programs"],
-        seconds=row["seconds"],
-        note=row["note"],
+        result=replace(result, label=row["true_label"] if result.label is None else result.label),
         certificate=None if certificate is None else os.path.relpath(run.folder / certificate, out),
         checked="" if certificate is None or checked is None else str(checked),
         asked=tuple(run.facts["identity"].get("eps", ())),
-        used=row["used"],
-        holds=None if row["holds"] is None else Holds(**json.loads(row["holds"])),
     )
 
 

@@ -144,8 +144,8 @@ def least_robust_table(results: Results, names: Sequence[str], count: int = 20) 
         for series in results.series:
             ordered = sorted(results.bounds(series, norm).values(), key=lambda b: b.upper)
             rows += [
-                [series, norm, b.best.name, class_name(b.label, names), class_name(b.best.target, names), b.best.status,
-                 f"{b.lower:.6g}", f"{b.upper:.6g}"]
+                [series, norm, b.best.name, class_name(b.label, names), class_name(b.best.result.target, names),
+                 b.best.status, f"{b.lower:.6g}", f"{b.upper:.6g}"]
                 for b in ordered[:count]
             ]  # fmt: skip
     return ["model", "norm", "input", "class", "nearest", "status", "lower", "upper"], rows
