@@ -261,6 +261,7 @@ class Problem:
         return replace(self, radius=radius)
 
 
+# The signature is a contract, the part of `measure` that says what is asked.
 def robustness(
     network: Network,
     x: ArrayLike,

@@ -29,6 +29,8 @@ __all__ = ["GAP", "MARGIN", "NOISE", "How", "Progress", "Watch"]
 __all__ += ["closest", "deadline_of", "decide", "measure", "verify"]
 
 
+# The long signatures here are contracts: what a user may say is said by name. Inside, the question is a Problem and
+# the rest a How.
 def measure(
     network: Network,
     x: ArrayLike,
@@ -135,6 +137,7 @@ def closest(problem: Problem, how: How | None = None) -> Result:
     return _result(session, status, note, how)
 
 
+# as `measure`: a contract
 def verify(
     network: Network,
     x: ArrayLike,

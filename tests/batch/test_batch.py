@@ -290,7 +290,8 @@ def test_what_a_result_says_of_its_witness_and_method_is_kept(tmp_path: Path) ->
         assert "gap was 0.5, now unset" in str(differences(store.facts()["identity"], plan(2).identity))
     assert json.loads((tmp_path / "r.jsonl").read_text().splitlines()[0])["used"] == answer.method
     record = read_runs([tmp_path / "run"], tmp_path).records[0]
-    assert (record.used, record.holds, record.status) == (answer.method, answer.holds, "exact")
-    assert record.proved == record.upper  # but for rounding
-    wide = replace(record, lower=0.5 * record.upper)
-    assert wide.proved == wide.lower  # a gap that was asked for is no proof of the distance
+    result = record.result
+    assert (result.method, result.holds, record.status) == (answer.method, answer.holds, "exact")
+    assert record.proved == result.upper  # but for rounding
+    wide = replace(record, result=replace(result, lower=0.5 * result.upper))
+    assert wide.proved == wide.result.lower  # a gap that was asked for is no proof of the distance

@@ -99,6 +99,7 @@ class Measurements:
         return f"Measurements({len(self._results)} of {self._count} inputs measured)"
 
 
+# The signature is a contract, as that of `measure`; inside, it is a Plan with its Options.
 def measure_all(
     network: Network,
     X: ArrayLike | Iterable[Any],

@@ -7,11 +7,11 @@ has |v_j - e_j| <= -t/|g_j|, where e is the corner at which the combination take
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
-from layercert.certificate.forms import bound_neurons, bound_rows
+from layercert.arrays import Matrix, Signs, Vector
+from layercert.certificate.forms import Net, Work, bound_neurons, bound_rows
 from layercert.compiled.jit import njit, njit_sums
 
 #: Steps in the search for weights.
@@ -23,7 +23,7 @@ MOST_OPEN = 4096
 
 
 @njit_sums
-def examine(net: Any, w: Any, lo: Any, hi: Any, side: Any, blame: Any) -> bool:
+def examine(net: Net, w: Work, lo: Vector, hi: Vector, side: Signs, blame: Vector) -> bool:
     """True: no unsafe point in the box, proved. Else the box is shaved, and blame tells which input to cut.
 
     An unstable neuron costs its |A| iu, and input j makes up pull_j / (hi - lo) of its width; the proof does not depend
@@ -65,7 +65,7 @@ def examine(net: Any, w: Any, lo: Any, hi: Any, side: Any, blame: Any) -> bool:
 
 
 @njit_sums
-def least(G: Any, s: Any, mu: Any, rad: Any, unit: float) -> Any:
+def least(G: Matrix, s: Vector, mu: Vector, rad: Vector, unit: float) -> tuple[float, Vector]:
     """The least value of the combination on the box, rounded down, and its g."""
     g = np.zeros(len(rad))
     total, size = 0.0, 0.0
@@ -81,7 +81,7 @@ def least(G: Any, s: Any, mu: Any, rad: Any, unit: float) -> Any:
 
 
 @njit_sums
-def weights(G: Any, s: Any, rad: Any, unit: float) -> Any:
+def weights(G: Matrix, s: Vector, rad: Vector, unit: float) -> Vector:
     """mu >= 0 of sum 1 that make the least value on the box large: the best row, then steps towards zero from it."""
     rows = len(s)
     best, top = np.zeros(rows), -np.inf
@@ -125,7 +125,7 @@ def weights(G: Any, s: Any, rad: Any, unit: float) -> Any:
 
 
 @njit_sums
-def shave(G: Any, s: Any, mu: Any, mid: Any, lo: Any, hi: Any, unit: float) -> bool:
+def shave(G: Matrix, s: Vector, mu: Vector, mid: Vector, lo: Vector, hi: Vector, unit: float) -> bool:
     """Cut the box down to where the combination can be <= 0; True when that is nowhere."""
     n = len(mid)
     g = np.zeros(n)
@@ -155,7 +155,9 @@ def shave(G: Any, s: Any, mu: Any, mid: Any, lo: Any, hi: Any, unit: float) -> b
 
 
 @njit
-def walk(net: Any, w: Any, root_lo: Any, root_hi: Any, axis: Any, cut: Any) -> Any:
+def walk(
+    net: Net, w: Work, root_lo: Vector, root_hi: Vector, axis: NDArray[np.int32], cut: Vector
+) -> tuple[int, int, int]:
     """Prove a tree, nodes in preorder: (verdict, node, leaves).
 
     axis[node] < 0 is a leaf, whose box must be closed. Any other node is cut at v_axis = cut into the part below (which

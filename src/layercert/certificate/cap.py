@@ -1,4 +1,4 @@
-"""The checker's one compiled kernel: lower bounds of linear functions on the cap {w in ball and box : g.w + s <= 0}.
+"""A kernel of the checker: lower bounds of linear functions on the cap {w in ball and box : g.w + s <= 0}.
 
 For every lam >= 0 and every w of the cap, h.w >= h.w + lam (g.w + s) >= lam s - fall(h + lam g). The right side is
 concave in lam; a few meeting tangents find a good lam, and any lam is sound. For every split |t| = t1 + t2 into parts
@@ -7,11 +7,9 @@ concave in lam; a few meeting tangents find a good lam, and any lam is sound. Fo
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from layercert.arrays import TINY
+from layercert.arrays import TINY, Matrix, Vector
 from layercert.compiled.jit import njit_sums
 
 #: Evaluations of the concave function for each row.
@@ -21,7 +19,9 @@ SPLITS = 3
 
 
 @njit_sums
-def lowest_on_cap(G: Any, g: Any, s: float, r: float, q: float, down: Any, up: Any) -> Any:
+def lowest_on_cap(
+    G: Matrix, g: Vector, s: float, r: float, q: float, down: Vector, up: Vector
+) -> tuple[Vector, Vector]:
     """A lower bound, rounded down, of each row of G on the cap, and the multiplier that gave it.
 
     g of length 0 stands for no cap.
@@ -69,7 +69,9 @@ def lowest_on_cap(G: Any, g: Any, s: float, r: float, q: float, down: Any, up: A
 
 
 @njit_sums
-def _evaluate(h: Any, g: Any, lam: float, s: float, r: float, q: float, down: Any, up: Any) -> Any:
+def _evaluate(
+    h: Vector, g: Vector, lam: float, s: float, r: float, q: float, down: Vector, up: Vector
+) -> tuple[float, float, float]:
     """For t = h + lam g: lam s - fall(t) (for guidance), fall(t) and the slope in lam."""
     drop, slope = _box_alone(h, g, lam, down, up)
     if q > 1.0:
@@ -91,7 +93,7 @@ def _evaluate(h: Any, g: Any, lam: float, s: float, r: float, q: float, down: An
 
 
 @njit_sums
-def _box_alone(h: Any, g: Any, lam: float, down: Any, up: Any) -> Any:
+def _box_alone(h: Vector, g: Vector, lam: float, down: Vector, up: Vector) -> tuple[float, float]:
     """sum_j |t_j| room_j and its slope; exact for l_inf."""
     capped = len(g) > 0
     drop, slope = 0.0, 0.0
@@ -105,7 +107,9 @@ def _box_alone(h: Any, g: Any, lam: float, down: Any, up: Any) -> Any:
 
 
 @njit_sums
-def _split(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any, up: Any) -> Any:
+def _split(
+    h: Vector, g: Vector, lam: float, mu: float, r: float, q: float, down: Vector, up: Vector
+) -> tuple[float, float, float, float]:
     """r ||t1||_q + t2.room for t1_j = min(|t_j|, mu (room_j/r)^(p-1)), its slope, ||t1||_q, filled rooms (p = 1)."""
     if not np.isinf(q) and q != 2.0:
         return _split_lp(h, g, lam, mu, r, q, down, up)
@@ -138,7 +142,9 @@ def _split(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any,
 
 
 @njit_sums
-def _split_lp(h: Any, g: Any, lam: float, mu: float, r: float, q: float, down: Any, up: Any) -> Any:
+def _split_lp(
+    h: Vector, g: Vector, lam: float, mu: float, r: float, q: float, down: Vector, up: Vector
+) -> tuple[float, float, float, float]:
     """The same for any other q, in units of the largest part: for p near 1 the powers of 0.5 vanish already."""
     capped = len(g) > 0
     top = 0.0
@@ -168,7 +174,7 @@ def _part(t: float, room: float, mu: float, r: float, q: float) -> float:
 
 
 @njit_sums
-def _largest(h: Any, g: Any, lam: float, down: Any, up: Any) -> float:
+def _largest(h: Vector, g: Vector, lam: float, down: Vector, up: Vector) -> float:
     """The largest |t_j| of the coordinates that can move."""
     capped = len(g) > 0
     top = 0.0
@@ -180,7 +186,7 @@ def _largest(h: Any, g: Any, lam: float, down: Any, up: Any) -> float:
 
 
 @njit_sums
-def _length(h: Any, q: float) -> float:
+def _length(h: Vector, q: float) -> float:
     """||h||_q, in units of the largest entry."""
     top, total = 0.0, 0.0
     for j in range(len(h)):

@@ -10,11 +10,11 @@ than unit (4 |z| + 5 size) |A|.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from layercert.arrays import TINY, Matrix, Vector, gamma
+from layercert.arrays import TINY, Indices, Matrix, Signs, Tensor, Vector, gamma
 from layercert.compiled.jit import njit_sums
 from layercert.network import Network
 
@@ -25,13 +25,13 @@ HUGE = 1e150
 class Net(NamedTuple):
     """A network and one clause's rows; W[k] is padded to a square."""
 
-    widths: Any  # n_0 (inputs), n_1..n_L
-    W: Any  # (L, widest, widest)
-    b: Any
-    R: Any  # C W^L
-    d: Any  # C b^L - d
-    R_slip: Any  # what R is wrong by for each unit of x^L
-    d_slip: Any
+    widths: Indices  # n_0 (inputs), n_1..n_L
+    W: Tensor  # (L, widest, widest)
+    b: Matrix
+    R: Matrix  # C W^L
+    d: Vector  # C b^L - d
+    R_slip: Matrix  # what R is wrong by for each unit of x^L
+    d_slip: Vector
     unit: float
 
 
@@ -51,89 +51,66 @@ def pack(network: Network, C: Matrix, d: Vector) -> Net:
     )  # fmt: skip
 
 
+class Forms(NamedTuple):
+    """Affine forms of some neurons, one after the other: q = centre + row.eps up to slip."""
+
+    row: Matrix  # a column per symbol
+    centre: Vector
+    slip: Vector
+    size: Vector  # no value is larger
+
+
 class Work(NamedTuple):
     """Memory, overwritten by every box. The layer index 0 stands for the inputs."""
 
-    live: Any  # (L + 1, widest): neurons that are not off
-    number: Any  # how many they are
-    lo: Any  # (L + 1, widest), pre-activations; the box itself in row 0
-    hi: Any
-    su: Any
-    iu: Any
-    size: Any
-    pull: Any  # (L + 1, widest, inputs): how far an input can move a pre-activation
-    form: Any  # of the present layer
-    below: Any  # of the outputs of the layer below
-    scalars: Any  # centre, reach, slip of the present layer; centre, slip, size below
-    A: Any
-    coef: Any  # (rows, L + 1, widest)
-    G: Any  # (rows, inputs)
-    s: Any
-    mid: Any
-    rad: Any
+    live: Indices  # (L + 1, widest): neurons that are not off
+    number: Indices  # how many they are
+    lo: Matrix  # (L + 1, widest), pre-activations; the box itself in row 0
+    hi: Matrix
+    su: Matrix
+    iu: Matrix
+    size: Matrix
+    pull: Tensor  # (L + 1, widest, inputs): how far an input can move a pre-activation
+    here: Forms  # pre-activations of the present layer
+    below: Forms  # outputs of the layer below
+    A: Matrix
+    coef: Tensor  # (rows, L + 1, widest)
+    G: Matrix  # (rows, inputs)
+    s: Vector
+    mid: Vector
+    rad: Vector
 
 
 def work(net: Net) -> Work:
     depth, widest, rows, n = len(net.widths), net.W.shape[1], len(net.d), int(net.widths[0])
     symbols = int(net.widths.sum())
-    parts = [
-        np.zeros((depth, widest), np.intp), np.zeros(depth, np.intp), *(np.zeros((depth, widest)) for _ in range(5)),
-        np.zeros((depth, widest, n)), np.zeros((widest, symbols)), np.zeros((widest, symbols)), np.zeros((6, widest)),
-        np.zeros((2, widest)), np.zeros((rows, depth, widest)), np.zeros((rows, n)), np.zeros(rows), np.zeros(n),
-        np.zeros(n),
-    ]  # fmt: skip
-    return Work._make(parts)
+    lo, hi, su, iu, size = (np.zeros((depth, widest)) for _ in range(5))
+    here, below = (
+        Forms(np.zeros((widest, symbols)), np.zeros(widest), np.zeros(widest), np.zeros(widest)) for _ in range(2)
+    )
+    return Work(
+        np.zeros((depth, widest), np.intp), np.zeros(depth, np.intp), lo, hi, su, iu, size,
+        np.zeros((depth, widest, n)), here, below, np.zeros((2, widest)), np.zeros((rows, depth, widest)),
+        np.zeros((rows, n)), np.zeros(rows), np.zeros(n), np.zeros(n),
+    )  # fmt: skip
 
 
 @njit_sums
-def bound_neurons(net: Any, w: Any, lo: Any, hi: Any, side: Any) -> bool:
+def bound_neurons(net: Net, w: Work, lo: Vector, hi: Vector, side: Signs) -> bool:
     """Bounds of all neurons on the box; False when numbers are too large.
 
     side[k, i] is +1 or -1 where neuron i of layer k is known to be on or off all over the box; it is filled in.
     """
-    n = len(lo)
-    centre, reach, slip = w.scalars[0], w.scalars[1], w.scalars[2]
-    from_centre, from_slip, from_size = w.scalars[3], w.scalars[4], w.scalars[5]
-    for j in range(n):
-        w.mid[j] = 0.5 * lo[j] + 0.5 * hi[j]
-        w.rad[j] = max(hi[j] - w.mid[j], w.mid[j] - lo[j]) * (1.0 + 4e-16)
-        w.live[0, j], w.lo[0, j], w.hi[0, j] = j, lo[j], hi[j]
-        w.below[j, :n] = 0.0
-        w.below[j, j] = w.rad[j]
-        from_centre[j], from_slip[j], from_size[j] = w.mid[j], 0.0, abs(w.mid[j]) + w.rad[j]
-    w.number[0] = n
-    symbols = n
+    inputs_of(w, lo, hi)
+    symbols = len(lo)
     for k in range(1, len(net.widths)):
-        under, live, fresh = w.number[k - 1], 0, 0
+        live, fresh = 0, 0
         for i in range(net.widths[k]):
             if side[k, i] < 0:
                 continue
-            value = net.b[k - 1, i]
-            size, error, least, most = abs(value), 0.0, value, value
-            row = w.form[live]
-            row[:symbols] = 0.0
-            for q in range(under):
-                j = w.live[k - 1, q]
-                a = net.W[k - 1, i, j]
-                value += a * from_centre[q]
-                size += abs(a) * from_size[q]
-                error += abs(a) * from_slip[q]
-                bottom, top = w.lo[k - 1, j], w.hi[k - 1, j]
-                if k > 1:
-                    bottom = max(bottom, 0.0)
-                least += min(a * bottom, a * top)
-                most += max(a * bottom, a * top)
-                other = w.below[q]
-                for t in range(symbols):
-                    row[t] += a * other[t]
+            size, low, high = row_of(net, w, k, i, live, symbols)
             if not size < HUGE:
                 return False
-            total = 0.0
-            for t in range(symbols):
-                total += abs(row[t])
-            error = 1.01 * error + 4.0 * net.unit * size + TINY
-            low = max(value - total - error, least - 2.0 * net.unit * size)
-            high = min(value + total + error, most + 2.0 * net.unit * size)
             if side[k, i] > 0:
                 low = max(low, 0.0)
             elif high <= 0.0:
@@ -145,34 +122,86 @@ def bound_neurons(net: Any, w: Any, lo: Any, hi: Any, side: Any) -> bool:
                 fresh += 1
             w.lo[k, i], w.hi[k, i], w.size[k, i] = low, high, size
             w.live[k, live] = i
-            centre[live], reach[live], slip[live] = value, total, error
             live += 1
         w.number[k] = live
-        new = symbols
-        for q in range(live):
-            i = w.live[k, q]
-            row, out = w.form[q], w.below[q]
-            w.pull[k, i] = np.abs(row[:n])
-            out[symbols : symbols + fresh] = 0.0
-            su, iu = 1.0, 0.0
-            if side[k, i] == 0:
-                low, high = w.lo[k, i], w.hi[k, i]
-                su = min(high / (high - low), 1.0)
-                iu = max(-su * low, (1.0 - su) * high) * (1.0 + 1e-15) + 1e-300  # above both ends, rounded up
-                out[new] = 0.5 * iu
-                new += 1
-                slip[q] += net.unit * (abs(centre[q]) + reach[q] + iu)
-            w.su[k, i], w.iu[k, i] = su, iu
-            for t in range(symbols):
-                out[t] = su * row[t]
-            from_size[q] = max(abs(centre[q]) + reach[q] + iu, w.hi[k, i])
-            from_centre[q], from_slip[q] = su * centre[q] + 0.5 * iu, slip[q]
+        outputs_of(net, w, k, side, symbols, fresh)
         symbols += fresh
     return True
 
 
 @njit_sums
-def bound_rows(net: Any, w: Any, side: Any) -> None:
+def inputs_of(w: Work, lo: Vector, hi: Vector) -> None:
+    """The forms of the inputs: one symbol each."""
+    n = len(lo)
+    for j in range(n):
+        w.mid[j] = 0.5 * lo[j] + 0.5 * hi[j]
+        w.rad[j] = max(hi[j] - w.mid[j], w.mid[j] - lo[j]) * (1.0 + 4e-16)
+        w.live[0, j], w.lo[0, j], w.hi[0, j] = j, lo[j], hi[j]
+        w.below.row[j, :n] = 0.0
+        w.below.row[j, j] = w.rad[j]
+        w.below.centre[j], w.below.slip[j], w.below.size[j] = w.mid[j], 0.0, abs(w.mid[j]) + w.rad[j]
+    w.number[0] = n
+
+
+@njit_sums
+def row_of(net: Net, w: Work, k: int, i: int, place: int, symbols: int) -> tuple[float, float, float]:
+    """The form of neuron i of layer k, put at a place of `here`; the size of its terms, and its bounds."""
+    below = w.below
+    value = net.b[k - 1, i]
+    size, error, least, most = abs(value), 0.0, value, value
+    row = w.here.row[place]
+    row[:symbols] = 0.0
+    for q in range(w.number[k - 1]):
+        j = w.live[k - 1, q]
+        a = net.W[k - 1, i, j]
+        value += a * below.centre[q]
+        size += abs(a) * below.size[q]
+        error += abs(a) * below.slip[q]
+        bottom, top = w.lo[k - 1, j], w.hi[k - 1, j]
+        if k > 1:
+            bottom = max(bottom, 0.0)
+        least += min(a * bottom, a * top)
+        most += max(a * bottom, a * top)
+        other = below.row[q]
+        for t in range(symbols):
+            row[t] += a * other[t]
+    total = 0.0
+    for t in range(symbols):
+        total += abs(row[t])
+    error = 1.01 * error + 4.0 * net.unit * size + TINY
+    w.here.centre[place], w.here.slip[place], w.here.size[place] = value, error, abs(value) + total
+    low = max(value - total - error, least - 2.0 * net.unit * size)
+    high = min(value + total + error, most + 2.0 * net.unit * size)
+    return size, low, high
+
+
+@njit_sums
+def outputs_of(net: Net, w: Work, k: int, side: Signs, symbols: int, fresh: int) -> None:
+    """What relu makes of the forms of layer k; a neuron that may change sign brings a fresh symbol."""
+    here, below = w.here, w.below
+    new = symbols
+    for q in range(w.number[k]):
+        i = w.live[k, q]
+        row, out = here.row[q], below.row[q]
+        w.pull[k, i] = np.abs(row[: len(w.mid)])
+        out[symbols : symbols + fresh] = 0.0
+        su, iu, slip = 1.0, 0.0, here.slip[q]
+        if side[k, i] == 0:
+            low, high = w.lo[k, i], w.hi[k, i]
+            su = min(high / (high - low), 1.0)
+            iu = max(-su * low, (1.0 - su) * high) * (1.0 + 1e-15) + 1e-300  # above both ends, rounded up
+            out[new] = 0.5 * iu
+            new += 1
+            slip += net.unit * (here.size[q] + iu)
+        w.su[k, i], w.iu[k, i] = su, iu
+        for t in range(symbols):
+            out[t] = su * row[t]
+        below.size[q] = max(here.size[q] + iu, w.hi[k, i])
+        below.centre[q], below.slip[q] = su * here.centre[q] + 0.5 * iu, slip
+
+
+@njit_sums
+def bound_rows(net: Net, w: Work, side: Signs) -> None:
     """G and s with G_r.(v - mid) + s_r <= row r at every v of the box."""
     L = len(net.widths) - 1
     for r in range(len(net.d)):

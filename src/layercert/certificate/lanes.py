@@ -6,12 +6,12 @@ no pass reads are skipped. step_floats.py has the error analysis of what is comp
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.compiled.jit import njit, njit_sums
 from layercert.compiled.packed import PackedNetwork, times_transposed
 
@@ -57,7 +57,7 @@ class Uppers(NamedTuple):
 
 
 @njit_sums
-def relax(regions: Any) -> None:
+def relax(regions: Regions) -> None:
     """The lines of all neurons of all nodes."""
     nodes, neurons = regions.lo.shape
     for node in range(nodes):
@@ -66,7 +66,7 @@ def relax(regions: Any) -> None:
 
 
 @njit_sums
-def relax_one(regions: Any, node: int, i: int) -> None:
+def relax_one(regions: Regions, node: int, i: int) -> None:
     """The lines of a neuron. The upper one is lifted above relu at both ends, exactly."""
     lo, hi, phase = regions.lo[node, i], regions.hi[node, i], regions.phase[node, i]
     side, su, iu = 0, 0.0, 0.0
@@ -82,7 +82,7 @@ def relax_one(regions: Any, node: int, i: int) -> None:
 
 
 @njit_sums
-def take(regions: Any, uses: Any, values: Any) -> Any:
+def take(regions: Regions, uses: Uses, values: Vector) -> Mask:
     """Bounds side * z >= value where they are better; for each use, whether its neuron has no value left.
 
     What is not a finite number says nothing: a NaN or an overflow must never pass for an empty node.
@@ -101,7 +101,7 @@ def take(regions: Any, uses: Any, values: Any) -> Any:
 
 
 @njit
-def spread(begin: Any, at: Any, values: Any, rows: Any, below: int) -> Any:
+def spread(begin: NDArray[np.int32], at: NDArray[np.int32], values: Vector, rows: Indices, below: int) -> Matrix:
     """Some rows of a table of compressed rows as columns of a matrix."""
     out = np.zeros((below, len(rows)))
     for r in range(len(rows)):
@@ -111,7 +111,9 @@ def spread(begin: Any, at: Any, values: Any, rows: Any, below: int) -> Any:
 
 
 @njit_sums
-def objective_passes(ground: Any, regions: Any, alpha: Any, beta: Any, coef: Any, c: Any, error: Any) -> Any:
+def objective_passes(
+    ground: Ground, regions: Regions, alpha: Matrix, beta: Matrix, coef: Matrix, c: Vector, error: Vector
+) -> tuple[Matrix, Vector, Matrix, Matrix]:
     """Halfspace i of node i, from the coefficients of the last layer in `coef`, which is filled.
 
     Returns g (a line each), the sum of |S| ||W^0||_q, and for every layer the constants and errors so far. c and error
@@ -157,7 +159,9 @@ def objective_passes(ground: Any, regions: Any, alpha: Any, beta: Any, coef: Any
 
 
 @njit_sums
-def row_passes(ground: Any, regions: Any, k: int, uses: Any, uppers: Any, c: Any, error: Any, trace: Any) -> Any:
+def row_passes(
+    ground: Ground, regions: Regions, k: int, uses: Uses, uppers: Uppers, c: Vector, error: Vector, trace: Matrix
+) -> tuple[Matrix, Vector]:
     """Rows of layer k > 0 through the layers below: G (a line each), and the sum of |S| ||W^0||_q.
 
     c and error begin with those of the rows' own terms. `trace` takes the coefficients of all neurons below, where it

@@ -14,11 +14,10 @@ For p = 1 the rooms of {|t| > m} must add up to r. For p = inf the box alone is 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from layercert.arrays import TINY, Matrix, Vector, gamma
+from layercert.arrays import TINY, Indices, Matrix, Vector, gamma
 from layercert.certificate.setting import Setting, dual_norm
 from layercert.compiled.jit import njit_sums
 
@@ -74,7 +73,7 @@ def lowest_point(setting: Setting, T: Matrix) -> Matrix:
 
 
 @njit_sums
-def tilted(G: Any, lam: Any, g: Any, half: Any) -> Any:
+def tilted(G: Matrix, lam: Vector, g: Matrix, half: Indices) -> Matrix:
     """G + lam g, row by row, in place of G; row i has the function g[half[i]]."""
     for i in range(len(G)):
         if lam[i] != 0.0:
@@ -85,7 +84,7 @@ def tilted(G: Any, lam: Any, g: Any, half: Any) -> Any:
 
 
 @njit_sums
-def fall_linf(T: Any, down: Any, up: Any) -> Any:
+def fall_linf(T: Matrix, down: Vector, up: Vector) -> Vector:
     """Coordinate by coordinate, which is exact; not yet rounded up."""
     out = np.empty(len(T))
     for i in range(len(T)):
@@ -97,7 +96,7 @@ def fall_linf(T: Any, down: Any, up: Any) -> Any:
 
 
 @njit_sums
-def fall_l2(T: Any, r: float, down: Any, up: Any) -> Any:
+def fall_l2(T: Matrix, r: float, down: Vector, up: Vector) -> Vector:
     """r ||t1||_2 + t2.room for each row, not yet rounded up."""
     out = np.empty(len(T))
     falls, rises = np.minimum(down / r, 1.0), np.minimum(up / r, 1.0)
@@ -113,7 +112,7 @@ def fall_l2(T: Any, r: float, down: Any, up: Any) -> Any:
 
 
 @njit_sums
-def split_l2(t: Any, falls: Any, rises: Any) -> float:
+def split_l2(t: Vector, falls: Vector, rises: Vector) -> float:
     """||t1||_2 + t2.room in units of r, for nearly the best m: the bound is least there, so that the error of m is
     squared. A number and its opposite, one of which is cut off at 0, stand for |t|: such loops are vectorised."""
     n, power = len(t), 0.0
@@ -143,7 +142,7 @@ def split_l2(t: Any, falls: Any, rises: Any) -> float:
 
 
 @njit_sums
-def thresholds(T: Any, r: float, p: float, q: float, down: Any, up: Any) -> Any:
+def thresholds(T: Matrix, r: float, p: float, q: float, down: Vector, up: Vector) -> Vector:
     """m for each row; a hint, any m >= 0 is sound."""
     rows, n = T.shape
     out = np.zeros(rows)
@@ -162,7 +161,7 @@ def thresholds(T: Any, r: float, p: float, q: float, down: Any, up: Any) -> Any:
 
 
 @njit_sums
-def _full_l1(size: Any, share: Any) -> float:
+def _full_l1(size: Vector, share: Vector) -> float:
     """The size at which the rooms of the larger ones fill the ball; 0 where they never do."""
     left = 1.0
     for at in np.argsort(-size):
@@ -173,7 +172,7 @@ def _full_l1(size: Any, share: Any) -> float:
 
 
 @njit_sums
-def _newton(size: Any, share: Any, p: float, q: float) -> float:
+def _newton(size: Vector, share: Vector, p: float, q: float) -> float:
     """m in units of the largest size, for 1 < p < inf."""
     m = np.inf
     for _ in range(STEPS):

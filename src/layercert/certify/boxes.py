@@ -9,12 +9,13 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from layercert.arrays import Matrix, Vector
+from layercert.arrays import Matrix, Signs, Vector
 from layercert.certificate.box_tree import root_box
 from layercert.certificate.boxes import MOST_OPEN, examine
 from layercert.certificate.claim import BoxTree
-from layercert.certificate.forms import pack, work
+from layercert.certificate.forms import Net, Work, pack, work
 from layercert.certificate.setting import Setting
 from layercert.compiled.jit import njit
 from layercert.system import clock
@@ -53,7 +54,9 @@ def box_tree(setting: Setting, C: Matrix, d: Vector, most: float = math.inf) -> 
 
 
 @njit
-def grow(net: Any, w: Any, lo: Any, hi: Any, side: Any, opened: int, axis: Any, cut: Any) -> Any:
+def grow(
+    net: Net, w: Work, lo: Matrix, hi: Matrix, side: Signs, opened: int, axis: NDArray[np.int32], cut: Vector
+) -> tuple[int, int]:
     """Fill in nodes in preorder, as many as fit; the number of boxes still open (-1: stuck), and of nodes made."""
     n = lo.shape[1]
     blame = np.empty(n)

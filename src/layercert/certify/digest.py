@@ -9,15 +9,17 @@ A pass with coefficient A at a neuron needs of it, by the rules of docs/certific
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Vector
-from layercert.certify.recording import MOST, PARTS
+from layercert.arrays import Indices, Mask, Matrix, Signs, Vector
+from layercert.certify.recording import MOST, PARTS, Snapshot
 from layercert.compiled.jit import njit, njit_sums
-from layercert.search.adaptive.cap import lowest
+from layercert.search.adaptive.cap import Cap, lowest
+from layercert.search.adaptive.layers import Rows
+from layercert.search.adaptive.model import Model
 
 
 class Digest(NamedTuple):
@@ -34,7 +36,9 @@ class Digest(NamedTuple):
 
 
 @njit
-def recall(known: Any, rows: Any, side: Any, touch: Any, multiplied: bool) -> Any:
+def recall(
+    known: Snapshot, rows: Indices, side: Signs, touch: Vector, multiplied: bool
+) -> tuple[Matrix, Matrix, Vector]:
     """Slopes (neurons below x rows), signed multipliers of sides that count, and pulls of some rows of a snapshot.
 
     Rows that had no pass take the slopes `touch`. Numbers are those that will be stored.
@@ -59,7 +63,7 @@ def recall(known: Any, rows: Any, side: Any, touch: Any, multiplied: bool) -> An
 
 
 @njit
-def stored(known: Any, rows: Any, phase: Any, moved: Any) -> None:
+def stored(known: Snapshot, rows: Indices, phase: Signs, moved: Rows) -> None:
     """Put parameters of rows of one layer (layers.Rows, neurons below x rows) into a snapshot that is not shared."""
     for r in range(len(rows)):
         at = known.at[rows[r]]
@@ -73,7 +77,7 @@ def stored(known: Any, rows: Any, phase: Any, moved: Any) -> None:
 
 
 @njit
-def needs(trace: Any, side: Any, beta: Any, sup: Any) -> Any:
+def needs(trace: Matrix, side: Signs, beta: Matrix, sup: Indices) -> tuple[Indices, Indices]:
     """Of the pass of each node's halfspace (a column of `trace`), the events that gave the bounds it needs: counts, and
     all in a row. A node has a line in each of the others.
 
@@ -96,7 +100,9 @@ def needs(trace: Any, side: Any, beta: Any, sup: Any) -> Any:
 
 
 @njit
-def digest(trace: Any, side: Any, slopes: Any, splits: Any, sup: Any, which: Any, own: Any) -> Any:
+def digest(
+    trace: Matrix, side: Signs, slopes: Matrix, splits: Matrix, sup: Indices, which: Indices, own: Indices
+) -> Digest:
     """The rows `which` of a node; own: for each the event of its halfspace, -1 where it does not use that."""
     below, m = len(trace), len(which)
     many = len(splits) > 0
@@ -135,7 +141,7 @@ def digest(trace: Any, side: Any, slopes: Any, splits: Any, sup: Any, which: Any
 
 
 @njit_sums
-def cap_multipliers(G: Any, cap: Any, model: Any) -> Any:
+def cap_multipliers(G: Matrix, cap: Cap, model: Model) -> Vector:
     """For each row of G the multiplier of the cap that bounds it best, as it will be stored."""
     out, warm = np.empty(len(G)), np.zeros(1)
     for r in range(len(G)):
@@ -145,7 +151,7 @@ def cap_multipliers(G: Any, cap: Any, model: Any) -> Any:
 
 
 @njit
-def mark(needed: Any, begin: Any, deps: Any) -> None:
+def mark(needed: Mask, begin: Indices, deps: Indices) -> None:
     """All events that the needed ones rest on; what an event rests on comes before it."""
     for event in range(len(needed) - 1, -1, -1):
         if needed[event]:

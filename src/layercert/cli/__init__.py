@@ -12,6 +12,7 @@ from layercert import __version__
 from layercert.cli.audit import add_audit
 from layercert.cli.options import (
     METHODS,
+    Commands,
     add_batch,
     add_data,
     add_explore,
@@ -67,6 +68,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"layercert {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
+    _add_measure(commands)
+    _add_verify(commands)
+    add_batch(commands).set_defaults(run=_run_batch)
+    add_report(commands).set_defaults(run=_run_report)
+    add_explore(commands).set_defaults(run=_run_explore)
+    add_reproduce(commands).set_defaults(run=_run_reproduce)
+    add_radiusbench(commands).set_defaults(run=_run_radiusbench)
+    add_audit(commands).set_defaults(run=_run_audit)
+    _add_check(commands)
+    complete = commands.add_parser("completion", help="a script that completes commands and options in your shell")
+    complete.add_argument("shell", help='bash, zsh or fish: eval "$(layercert completion bash)"')
+    complete.set_defaults(run=lambda args: _run_completion(parser, args))
+    _add_export(commands)
+    _add_warmup(commands)
+    _add_demo(commands)
+    return parser
+
+
+def _add_measure(commands: Commands) -> None:
     measure = commands.add_parser(
         "measure",
         help="exact distance to the nearest point of another class, or how far a property's box can grow",
@@ -82,6 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--eps", help=argparse.SUPPRESS)
     measure.set_defaults(run=_run_measure)
 
+
+def _add_verify(commands: Commands) -> None:
     verify = commands.add_parser(
         "verify",
         help="is every point within a radius of the same class? does a VNN-LIB property hold?",
@@ -97,13 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--counterexample", metavar="FILE", help="with SPEC: write the counterexample here if sat")
     verify.set_defaults(run=_run_verify)
 
-    add_batch(commands).set_defaults(run=_run_batch)
-    add_report(commands).set_defaults(run=_run_report)
-    add_explore(commands).set_defaults(run=_run_explore)
-    add_reproduce(commands).set_defaults(run=_run_reproduce)
-    add_radiusbench(commands).set_defaults(run=_run_radiusbench)
-    add_audit(commands).set_defaults(run=_run_audit)
 
+def _add_check(commands: Commands) -> None:
     check = commands.add_parser("check", help="re-prove a certificate, with neither search nor solver")
     check.add_argument("certificate", metavar="PROOF", help="the certificate file, or the folder of a run: all of its")
     check.add_argument(
@@ -119,26 +136,27 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--exact", action="store_true", help="in ball arithmetic (slow; needs the extra 'exact')")
     check.set_defaults(run=_run_check)
 
-    complete = commands.add_parser("completion", help="a script that completes commands and options in your shell")
-    complete.add_argument("shell", help='bash, zsh or fish: eval "$(layercert completion bash)"')
-    complete.set_defaults(run=lambda args: _run_completion(parser, args))
 
+def _add_export(commands: Commands) -> None:
     export = commands.add_parser("export", help="a model as plain arrays, for the stand-alone checker")
     export.add_argument("model", help="a .onnx or .npz network, or the name of a shipped one")
     export.add_argument("network", metavar="NETWORK.npz", help="the file to write")
     add_threshold(export)
     export.set_defaults(run=_run_export)
 
+
+def _add_warmup(commands: Commands) -> None:
     warm = commands.add_parser("warmup", help="compile every kernel now, on all cores, so that nothing waits later")
     warm.add_argument("--jobs", type=int, help="processes (default: one per core)")
     warm.add_argument("--quiet", action="store_true", help="no progress line")
     warm.set_defaults(run=_run_warmup)
 
+
+def _add_demo(commands: Commands) -> None:
     demo = commands.add_parser("demo", help="measure ten shipped digits on a shipped network, with a report")
     demo.add_argument("--inputs", type=int, default=10, help="how many of the 100 digits (default 10)")
     demo.add_argument("--out", default="demo-report", help="folder for the report (default demo-report)")
     demo.set_defaults(run=_run_demo)
-    return parser
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

@@ -120,6 +120,7 @@ class SpecResult:
         }
 
 
+# The signature is a contract, as that of `verify`; inside, options travel in a How.
 def verify_spec(
     network: Network,
     spec: Spec,

@@ -105,6 +105,7 @@ def conv(call: Call, input: Any, weight: Any, bias: Any = None, stride: Any = 1,
 
 def batch_norm(call: Call, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
                training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
+    # the parameters are torch's own
     if training or running_mean is None or running_var is None:
         raise call.refuse("normalises by the batch at hand, so that its output is no function of one input")
     mean, variance = call.value(running_mean), call.value(running_var)

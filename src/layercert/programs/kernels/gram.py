@@ -333,7 +333,7 @@ def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix,
     return statuses, points, multipliers
 
 
-@njit
+@njit  # flat arrays: `rows_of` in proof.py says why
 def answer(
     A: Matrix,
     r: Vector,

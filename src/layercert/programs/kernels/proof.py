@@ -94,7 +94,7 @@ def sizes_of(A: Matrix, p: float) -> Vector:
     return sizes
 
 
-@njit
+@njit  # flat arrays: `rows_of` says why
 def check_rows(
     A: Matrix,
     r: Vector,
@@ -126,7 +126,7 @@ def check_rows(
     return lower, values, decided, clean
 
 
-@njit
+@njit  # flat arrays: `rows_of` says why
 def prove_rows(
     A: Matrix,
     r: Vector,
@@ -143,7 +143,7 @@ def prove_rows(
     return bounds_from(rows_of(A, r, slack, growth, size, down, up, p), multipliers, equalities)
 
 
-@njit
+@njit  # flat arrays: `rows_of` says why
 def verify_rows(
     A: Matrix,
     r: Vector,

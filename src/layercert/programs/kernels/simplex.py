@@ -330,7 +330,7 @@ def solve_family(lp: Lp, faces: Indices, U: float) -> tuple[Indices, Matrix, Mat
     return statuses, points, multipliers
 
 
-@njit
+@njit  # flat arrays: `rows_of` in proof.py says why
 def answer(
     A: Matrix,
     r: Vector,

@@ -84,7 +84,7 @@ def powers(v: Vector, p: float) -> Vector:
     return result
 
 
-@njit
+@njit  # flat arrays: `rows_of` in proof.py says why
 def answer(
     A: Matrix,
     r: Vector,
