@@ -101,6 +101,25 @@ def test_other_options_are_refused(finished: Path) -> None:
         run_batch(more, finished, LocalProcesses())
 
 
+def test_a_run_can_grow_by_inputs(tmp_path: Path) -> None:
+    """What is there is kept under its number; the grown run is that of the larger plan."""
+    run_batch(plan(2, norms=("linf", "l2")), tmp_path, LocalProcesses())
+    larger = plan(3, norms=("linf", "l2"))
+    with closing(open_store(tmp_path)) as store:
+        before = list(store.rows())
+    tally = run_batch(larger, tmp_path, LocalProcesses(), more_inputs=True)
+    assert (tally.total, tally.earlier, tally.counts["exact"]) == (6, 4, 6)
+    with closing(open_store(tmp_path)) as store:
+        assert list(store.rows())[:4] == before
+        assert [row["name"] for row in store.rows()] == ["0", "0", "1", "1", "2", "2"]
+    assert run_batch(larger, tmp_path, LocalProcesses()).earlier == 6
+    with pytest.raises(RunError, match="inputs was 3, now 2"):
+        run_batch(plan(2, norms=("linf", "l2")), tmp_path, LocalProcesses(), more_inputs=True)
+    other = plan(4, norms=("linf", "l2"), domain=(0.0, 1.0))
+    with pytest.raises(RunError, match=r"made with other options: domain was unset, now \(0.0, 1.0\); give"):
+        run_batch(other, tmp_path, LocalProcesses(), more_inputs=True)
+
+
 def test_exports(finished: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     with closing(open_store(finished)) as store:

@@ -17,6 +17,7 @@ import pytest
 from helpers.batches import LAYERCERT, PATIENT, comparable, plan
 from layercert.batch import LocalProcesses, RunError, open_store, run_batch
 from layercert.batch.news import JobClock
+from layercert.batch.process import _cpu_seconds
 from layercert.cli.batch import _summary
 
 TESTS = Path(__file__).parents[1]
@@ -133,6 +134,21 @@ def test_the_clock_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     clock.go_on()
     now[0] = 171.5
     assert clock.seconds == 3.5 and clock.running
+
+
+def test_a_limit_of_cpu_seconds_outlasts_waiting(tmp_path: Path) -> None:
+    """The work sleeps for 1.5 s, three times what the watchdog allows by the clock, and computes next to nothing."""
+    crew = LocalProcesses(work="helpers.batches:sleeps", grace=0.4)
+    tally = run_batch(plan(1, time_limit=0.05, cpu_time=True), tmp_path / "cpu", crew)
+    assert tally.counts == {"exact": 1}
+    tally = run_batch(plan(1, time_limit=0.05), tmp_path / "clock", crew)
+    assert tally.counts == {"failed": 1}
+
+
+def test_cpu_seconds_of_a_process() -> None:
+    before, seen = time.process_time(), _cpu_seconds(os.getpid())
+    assert before - 0.1 <= seen <= time.process_time() + 0.1
+    assert _cpu_seconds(2**22 + 1) == 0.0  # beyond the largest number of a process
 
 
 def test_numerical_libraries_have_one_thread(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from layercert import shipped
-from layercert.batch import Job, Outcome, Plan
+from layercert.batch import Job, Outcome, Plan, Tally
 from layercert.cli import BAD, OK, OPEN, main
 from layercert.errors import InputError, MissingPackageError, OptionError
 from layercert.experiments import Settings, example, reproduce, runs, train, work
@@ -39,14 +39,17 @@ from layercert.experiments.claims import (
 from layercert.experiments.claims import Test as OnOneNetwork
 from layercert.experiments.figures import hard_inputs
 from layercert.experiments.networks import find_networks
-from layercert.experiments.runs import Pool, Row
-from layercert.experiments.setup import PAPER_METHODS, SIZES, chosen
+from layercert.experiments.runs import Pool, Row, read_pools, run_experiment
+from layercert.experiments.setup import LARGE_SIZES, PAPER_METHODS, SIZES, Experiment, chosen
+from layercert.experiments.summary import scale_line, summary_table
 from layercert.experiments.tables import Cell, Table
 from layercert.io import load
 from layercert.io.datasets import load_dataset
 from layercert.network import Network
 
 LIMIT = 10.0
+#: GeoCert alone in l_inf: nothing to compare, little to compute.
+GEOCERT = Experiment("one", "One method", "linf", "linf", ("geocert",))
 
 
 def row(method: str, programs: int, seconds: float, net: str = "2x10", i: str = "a", solved: bool = True) -> Row:
@@ -126,6 +129,8 @@ def test_cells_are_short_and_the_numbers_stand_below_the_table() -> None:
     claims = [*table1_claims(paper_pool()), judge("here", "all", [slow] * 30)]
     table = claims_table("claims", claims)
     assert max(len(cell.text) for row in table.rows for cell in row[3:]) < 60
+    brief = claims_table("claims", claims, full=False)
+    assert brief.notes == (f"Claim {len(claims)}: not on {', '.join(['2x10'] * 30)}.",)
     assert len(table.notes) == 1 and table.notes[0].startswith(f"Claim {len(claims)}: not on 2x10 (9 s, geocert 1 s); ")
     assert table.markdown().endswith(f"\n\n* {table.notes[0]}") and f"<li>{table.notes[0]}</li>" in table.html()
 
@@ -149,7 +154,7 @@ def test_claims_hold_on_numbers_as_in_the_paper() -> None:
 )
 def test_a_claim_that_fails_says_where(number: int, change: dict[str, Any], words: str) -> None:
     claim = table1_claims(paper_pool(**change))[number]
-    assert claim.verdict == FAILED and claim.measured == "0 of 2 networks" and words in claim.detail
+    assert claim.verdict == FAILED and claim.measured.startswith("0 of 2 networks; ratio ") and words in claim.detail
 
 
 @pytest.mark.parametrize(("late", "share", "verdict"), [(55, "10.0%", HELD), (80, "60.0%", FAILED)])
@@ -190,13 +195,47 @@ def test_tables_in_three_formats(tmp_path: Path) -> None:
         ]
 
 
+def test_only_inputs_that_all_methods_were_asked_on_all_networks_are_compared() -> None:
+    whole = [row(m, 1, 1.0, net, "a") for m in ("geocert", "adaptive") for net in ("2x10", "3x20")]
+    p = pool(*whole, row("geocert", 9, 9.0, "2x10", "b"), row("geocert", 9, 9.0, "3x20", "b"), row("mip", 9, 9.0))
+    assert p.complete(("geocert", "adaptive")).rows == tuple(whole)
+    assert p.complete(("geocert",)).inputs == 2
+
+
+def test_the_summary_has_verdict_distance_and_reason() -> None:
+    claims = [("default", c) for c in table1_claims(paper_pool(geocert=(49, 2.0)))]
+    claims += [("paper", c) for c in table1_claims(paper_pool())]
+    table = summary_table(claims)
+    assert table.header == ("claim", "where", "our solvers", "stack 'paper'", "why")
+    assert len(table.rows) == len(claims) // 2
+    by_text = {r[0].text: [c.text for c in r[2:]] for r in table.rows}
+    ours, theirs, why = by_text["LayerCert-Basic beats GeoCert in both metrics on every network; second metric: time"]
+    assert ours == "not held: 0 of 2 networks; ratio 1.50 (1.50 to 1.50)"
+    assert theirs == "held: 2 of 2 networks; ratio 0.60 (0.60 to 0.60)"
+    assert why.startswith("our kernels answer all faces")
+    assert (
+        by_text["LayerCert-Both solves the fewest convex programs of the paper's six methods on every network"][2] == ""
+    )
+
+
+def test_how_large_the_run_is() -> None:
+    p = paper_pool()
+    rest = [row(m, 9, 1.0, net=net) for net in p.nets for m in ("layercert-recursive",)]
+    p = pool(*p.rows, *rest)
+    assert scale_line([p]).endswith("This run: linf: 1 input on 2 networks, 10 s by the clock per question.")
+    assert scale_line([]) == ""
+
+
 # networks
 
 
-def test_shipped_networks_are_some_of_the_twelve(tmp_path: Path) -> None:
-    found = find_networks(SIZES, "l1", Settings(tmp_path), load_dataset(shipped.path("digits")))
-    assert [m.name for m in found.models] == [f"mnist17_l1_{s}" for s in ("2x10", "2x20", "2x50", "3x20", "3x50")]
-    assert "3x10, 4x10, 4x20, 4x30, 5x10, 5x20, 5x30 are not shipped" in found.remarks[0]
+def test_all_networks_of_the_paper_are_shipped(tmp_path: Path) -> None:
+    digits = load_dataset(shipped.path("digits"))
+    for sizes, family in ((SIZES, "l1"), (LARGE_SIZES, "plain")):
+        found = find_networks(sizes, family, Settings(tmp_path), digits)
+        assert [m.name for m in found.models] == [f"mnist17_{family}_{s}" for s in sizes]
+        assert not found.remarks
+        assert all((m.network(digits.X).argmax(axis=1) == digits.y).all() for m in found.models)
 
 
 def test_a_collapsed_network_is_left_out_with_a_remark(tmp_path: Path) -> None:
@@ -321,9 +360,42 @@ def test_another_stack_is_compared_with_ours(tmp_path: Path) -> None:
     assert "| geocert | 1 of 1 |" in report
 
 
-def test_large_networks_are_not_shipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "large", "--out", str(tmp_path), "--quiet"]) == BAD
-    assert "8x20, 6x30, 5x50, 5x60 are not shipped; give a folder of networks with --nets" in capsys.readouterr().err
+def test_networks_that_are_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["reproduce", "large", "--out", str(tmp_path), "--nets", str(tmp_path), "--quiet"]
+    assert main(args) == BAD
+    assert "of the family plain, 8x20, 6x30, 5x50, 5x60 are not in" in (err := capsys.readouterr().err)
+    assert "give a folder of networks with --nets" in err
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_run_grows_by_inputs_and_asks_again_what_a_longer_limit_may_finish(tmp_path: Path) -> None:
+    """3x50 of the family plain: one search is far from done after 0.05 s, and is after 0.1 s."""
+    asked: list[tuple[int, int]] = []
+
+    def watch(tally: Tally, job: Job | None, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            asked.append((tally.total, outcome.job))
+
+    def run(inputs: int, limit: float) -> list[tuple[int, int]]:
+        settings = Settings(tmp_path, limit, inputs, family="plain", sizes=("3x50",), cpu_time=True)
+        asked.clear()
+        run_experiment(GEOCERT, settings, lambda text: None, watch)
+        return list(asked)
+
+    assert run(1, 0.05) == [(1, 0)]
+    assert run(2, 0.05) == [(2, 1)]  # the first one stays as it is
+    assert run(1, 0.05) == []
+    assert run(2, 0.1) == [(2, 0), (2, 1)]
+    assert run(2, 0.1) == []
+    (found,) = read_pools(tmp_path)
+    assert found.limit_words == "0.1 CPU s" and found.inputs == 2
+    assert all(not row.solved and 0.09 < row.seconds < 5 for row in found.rows)
+
+
+def test_parts_end_with_all_inputs(tmp_path: Path) -> None:
+    assert [part.inputs for part in Settings(tmp_path, inputs=100).parts()] == [20, 40, 60, 80, 100]
+    assert [part.inputs for part in Settings(tmp_path, inputs=25).parts()] == [20, 25]
+    assert [part.inputs for part in Settings(tmp_path, inputs=5).parts()] == [5]
 
 
 @pytest.mark.usefixtures("in_process")

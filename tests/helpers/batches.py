@@ -119,6 +119,12 @@ def hangs(network: Network, x: Vector, label: int | None, job: Job, options: Opt
     return solve(network, x, label, job, options)
 
 
+def sleeps(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    """Long by the clock, nothing of the processor; exact without any search."""
+    time.sleep(1.5)
+    return Outcome(job.id, "exact", 0.1, 0.1)
+
+
 def tells_threads(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
     """The number of threads of the process after a large product, as the note."""
     a = np.ones((600, 600))

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from layercert.compiled.jit import njit
-from layercert.compiled.timer import late, monotonic
+from layercert.compiled.timer import late, monotonic, process_time
 from layercert.system import clock
 
 
@@ -75,6 +75,24 @@ def test_compiling_moves_the_end_for_kernels_too() -> None:
             assert 900.0 < clock.left() < 1000.01
         finally:
             scope.compiling[0] -= 1000.0
+
+
+def test_cpu_seconds_count_in_python_and_in_kernels() -> None:
+    """Sleeping is no computing: a scope of 0.2 s outlasts it, and computing ends it."""
+    with clock.of_processor(False):
+        assert not clock.timer().processor
+    with clock.of_processor(), clock.until(clock.now() + 0.2):
+        time.sleep(0.3)
+        clock.check()
+        assert looks_until_late(clock.timer(), 10) == 10
+        assert 0.0 < clock.left() <= 0.2
+        before, seen, after = time.process_time(), njit(lambda: process_time())(), time.process_time()
+        assert before <= seen <= after
+        while not clock.passed():  # at most 0.2 s
+            pass
+        assert looks_until_late(clock.timer(), 10) == 0
+    before, now, after = time.monotonic(), clock.now() + clock.timer().compiling[0], time.monotonic()
+    assert before <= now <= after
 
 
 def test_out_of_time_is_no_exception_that_anybody_forgives() -> None:

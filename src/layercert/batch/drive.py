@@ -55,6 +55,7 @@ def run_batch(
     watch: Watch | None = None,
     retry_failed: bool = False,
     resume_undecided: bool = False,
+    more_inputs: bool = False,
 ) -> Tally:
     """Finish the run in the folder; what is already there is kept.
 
@@ -66,6 +67,7 @@ def run_batch(
         retry_failed: Do jobs again that failed or were ended before their time; the bounds they had stay.
         resume_undecided: Go on with jobs that reached their time limit, from where each stopped; the plan's time limit
             may be another one than before.
+        more_inputs: Let a run grow: the plan may have further inputs after those of the run in the folder.
 
     Returns:
         How many answers of which kind the whole run holds.
@@ -76,7 +78,7 @@ def run_batch(
     """
     plan.check()
     with hold(folder, plan), closing(Store(folder)) as store:
-        store.adopt(plan, another_limit=resume_undecided)
+        store.adopt(plan, another_limit=resume_undecided, more_inputs=more_inputs)
         done, again = store.done(), store.ended()
         more = (again if retry_failed else set()) | (store.undecided() - again if resume_undecided else set())
         # their rows stay until there are better ones

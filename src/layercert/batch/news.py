@@ -61,21 +61,22 @@ class Compiling:
 
 
 class JobClock:
-    """Seconds of one job, without those in which the worker compiles."""
+    """Seconds of one job, without those in which the worker compiles; `read` says which seconds."""
 
-    def __init__(self) -> None:
-        self._since, self._before = time.monotonic(), 0.0
+    def __init__(self, read: Callable[[], float] | None = None) -> None:
+        self._read = read or time.monotonic
+        self._since, self._before = self._read(), 0.0
         self.running = True
 
     @property
     def seconds(self) -> float:
-        return self._before + (time.monotonic() - self._since if self.running else 0.0)
+        return self._before + (self._read() - self._since if self.running else 0.0)
 
     def stop(self) -> None:
         self._before, self.running = self.seconds, False
 
     def go_on(self) -> None:
-        self._since, self.running = time.monotonic(), True
+        self._since, self.running = self._read(), True
 
 
 Send: TypeAlias = Callable[[Proved], None]

@@ -29,7 +29,7 @@ GRACE = 60.0
 
 #: Options that a run made before there were any of them does not have: they are told apart where they are set.
 QUESTION = ("target", "weights", "fixed", "integer", "one_of")
-LATER = ("eps", *QUESTION)
+LATER = ("eps", "cpu_time", *QUESTION)
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Options:
         one_of: Groups of positions of which exactly one is 1 and the others are 0.
         gap: A search for a distance ends when (upper - lower) / upper is this small.
         threads: How many threads one job may use; None leaves it to the method. Any number gives the same answers.
+        cpu_time: Whether the time limit counts CPU seconds of the worker process instead of those of the clock.
     """
 
     norms: tuple[str, ...] = ("linf",)
@@ -69,6 +70,7 @@ class Options:
     one_of: tuple[tuple[int, ...], ...] = ()
     gap: float = GAP
     threads: int | None = None
+    cpu_time: bool = False
 
     def __post_init__(self) -> None:
         norms = tuple(Norm.of(norm).name for norm in self.norms)
@@ -171,6 +173,17 @@ class Plan:
                 for norm in self.options.norms:
                     for method in self.options.methods:
                         yield model, i, norm, method
+
+    def first(self, inputs: int) -> Plan:
+        """The plan for the first inputs alone.
+
+        Args:
+            inputs: How many; more than there are stand for all of them.
+
+        Returns:
+            The same models and options; its jobs are the first ones of this plan, under the same ids.
+        """
+        return Plan(self.models, self.data.take(np.arange(min(inputs, len(self.data)))), self.options)
 
     @property
     def columns(self) -> tuple[str, ...]:

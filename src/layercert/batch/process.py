@@ -94,7 +94,7 @@ class WorkerProcess:
 
     def give(self, job: Job) -> None:
         self.job, self._proved = job, Proved(job.id)
-        self._watch = JobClock()
+        self._watch = JobClock(self._computed if self.plan.options.cpu_time else None)
         self._send((with_searches(job), self.plan.data.X[job.input], self.plan.label(job.input)))
 
     def _send(self, message: Any) -> None:
@@ -141,6 +141,9 @@ class WorkerProcess:
             return self._end(f"did not stop at its time limit of {limit:g} s; ended after {spent:.0f} s")
         return None
 
+    def _computed(self) -> float:
+        return _cpu_seconds(self.process.pid)
+
     def _bury(self) -> Outcome | None:
         code = self.process.wait()
         words = self._last_words()
@@ -180,6 +183,16 @@ def _cause(code: int) -> str:
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     hint = ", perhaps by the system because memory ran out" if -code == signal.SIGKILL else ""
     return f"killed by {name}{hint}"
+
+
+def _cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process, all its threads together; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+            fields = stat.read().rpartition(")")[2].split()  # the name before may hold spaces
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime
 
 
 def _resident(pid: int) -> int:

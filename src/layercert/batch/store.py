@@ -107,21 +107,23 @@ class Store:
 
     # the plan
 
-    def adopt(self, plan: Plan, another_limit: bool = False) -> None:
+    def adopt(self, plan: Plan, another_limit: bool = False, more_inputs: bool = False) -> None:
         """Write the plan into a new run, or check that an old run was made with the same one.
 
-        With `another_limit` the time limit may be another one, and is that of the run from now on.
+        With `another_limit` the time limit may be another one, and is that of the run from now on. With `more_inputs`
+        the plan may go on after the inputs of the run, which become those of the plan.
         """
         stored = self.identity()
         if stored is None:
             self.create(plan)
             return
-        limit = plan.identity["time_limit"]
-        if not another_limit or stored["time_limit"] == limit:
-            self.expect(plan, stored)
+        known = int(stored["inputs"]) if more_inputs else len(plan.data)
+        limit = {"time_limit": plan.identity["time_limit"]} if another_limit else {}
+        self.expect(plan.first(known), {**stored, **limit})
+        if stored == json.loads(json.dumps(plan.identity)):
             return
-        self.expect(plan, {**stored, "time_limit": limit})
         with self._transaction() as db:
+            self._insert_questions(db, plan, known)
             db.execute("UPDATE run SET value = ? WHERE key = 'identity'", (json.dumps(plan.identity),))
         self._write_plan(plan)
 
@@ -188,17 +190,23 @@ class Store:
             for i, model in enumerate(plan.models):
                 blob = network_bytes(model.network)
                 db.execute("INSERT INTO models VALUES (?, ?, ?, ?)", (i, model.name, model.network.sha256, blob))
-            db.executemany(
-                "INSERT INTO inputs VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    (i, int(data.index[i]), data.names[i], plan.label(i), input_hash(x), pack(x))
-                    for i, x in enumerate(data.X)
-                ),
-            )
-            db.executemany(
-                "INSERT INTO jobs VALUES (?, ?, ?, ?, ?)",
-                ((job.id, job.model, job.input, job.norm, job.method) for job in plan.jobs),
-            )
+            self._insert_questions(db, plan, 0)
+
+    def _insert_questions(self, db: sqlite3.Connection, plan: Plan, known: int) -> None:
+        """The inputs after those that are known, and their jobs: a plan goes input by input, so their ids come last."""
+        data = plan.data
+        db.executemany(
+            "INSERT INTO inputs VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                (i, int(data.index[i]), data.names[i], plan.label(i), input_hash(x), pack(x))
+                for i, x in enumerate(data.X)
+                if i >= known
+            ),
+        )
+        db.executemany(
+            "INSERT INTO jobs VALUES (?, ?, ?, ?, ?)",
+            ((job.id, job.model, job.input, job.norm, job.method) for job in plan.jobs if job.input >= known),
+        )
 
     # results
 

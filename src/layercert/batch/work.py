@@ -137,9 +137,13 @@ def solve(network: Network, x: Vector, label: int | None, job: Job, options: Opt
     """Answer one job; what goes wrong inside Python ends it with the reason and the bounds proved until then."""
     from layercert.batch.searches import Searches, can_be_kept
 
-    worker, started = f"{socket.gethostname()}:{os.getpid()}", clock.now()
-    wanted = job.keep and can_be_kept(network, job, options)
-    with Teller(job.id) as teller, Searches(job.saved, wanted) as searches:
+    worker, wanted = f"{socket.gethostname()}:{os.getpid()}", job.keep and can_be_kept(network, job, options)
+    with (
+        clock.of_processor(options.cpu_time),
+        Teller(job.id) as teller,
+        Searches(job.saved, wanted) as searches,
+    ):
+        started = clock.now()
         asked: dict[str, Any] = {
             "norm": job.norm, "label": label, "domain": options.domain, "method": job.method,
             "time_limit": options.time_limit, "certificate": options.certificates, "stack": options.stack,

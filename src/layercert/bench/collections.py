@@ -24,6 +24,7 @@ from layercert.system.files import whole_file
 
 #: Networks of digits 1 and 7, which come with the package for other purposes too, and their 100 digits.
 PAPER = "mnist17"
+PAPER_SIZES = ("2x10", "2x20", "2x50", "3x20", "3x50")  # in two families; the paper has more sizes
 OWN = "collections.json"
 Domain = tuple[float, float] | None
 #: Every input is asked about inside the unit box and without any.
@@ -50,7 +51,7 @@ def shipped_collection(name: str) -> Collection:
     if name not in shipped_names():
         raise unknown("collection of RadiusBench", name, shipped_names())
     if name == PAPER:
-        names = [each for each in shipped.names() if each.startswith(PAPER)]
+        names = [f"{PAPER}_{family}_{size}" for family in ("l1", "plain") for size in PAPER_SIZES]
         return Collection(name, _models(names), load_dataset(shipped.path("digits")))
     names = [recipe.name for recipe in RECIPES if recipe.data == name]
     if name == "mnist10":

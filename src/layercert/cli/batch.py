@@ -75,6 +75,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         eps=radii(args.eps),
         gap=GAP if args.gap is None else args.gap,
         threads=args.threads,
+        cpu_time=args.cpu_time,
         **in_positions(models[0].network, question(args)),
     )
     return Plan(models, data, options)
@@ -86,6 +87,8 @@ def _executor(args: argparse.Namespace) -> Executor:
         return LocalProcesses(args.jobs, memory)
     from layercert.batch.cluster import DaskCluster
 
+    if args.cpu_time:
+        raise OptionError("--cpu-time is for local workers: a Dask worker may run several jobs in one process")
     if memory is not None:
         raise OptionError("--memory is for local workers; Dask workers have --memory-limit of their own")
     return DaskCluster(args.scheduler)

@@ -107,6 +107,11 @@ def add_batch(commands: Commands) -> argparse.ArgumentParser:
     )
     add_search(p, batch=True)
     p.add_argument("--certificates", action="store_true", help="keep a certificate of every answer in the run")
+    p.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="the time limit counts CPU seconds of the worker, all its threads together: fair on a busy machine",
+    )
     p.add_argument("--jobs", type=int, default=1, help="worker processes, one thread each (default 1)")
     p.add_argument("--memory", metavar="SIZE", help="memory limit of a worker, e.g. 2G; a job beyond it is ended")
     p.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster: tcp://host:8786")

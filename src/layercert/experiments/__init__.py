@@ -9,7 +9,7 @@ from pathlib import Path
 
 from layercert.experiments.page import write_page
 from layercert.experiments.runs import BatchWatch, Say, run_experiment
-from layercert.experiments.setup import CHOICES, NoNetworksError, Settings, chosen
+from layercert.experiments.setup import CHOICES, Experiment, NoNetworksError, Settings, chosen
 
 __all__ = ["CHOICES", "Settings", "reproduce"]
 
@@ -32,14 +32,23 @@ def reproduce(what: str, settings: Settings, say: Say = print, watch: BatchWatch
     """
     experiments, with_example = chosen(what)
     settings.out.mkdir(parents=True, exist_ok=True)
+    if with_example:
+        (settings.out / "example").touch()
+    page, still_open = settings.out, 0
+    for part in settings.parts():
+        still_open = _run(what, experiments, part, say, watch)
+        page = write_page(settings.out)
+    return page, still_open
+
+
+def _run(what: str, experiments: list[Experiment], part: Settings, say: Say, watch: BatchWatch | None) -> int:
+    """Every experiment on the first inputs; how many questions stayed open."""
     still_open = 0
     for experiment in experiments:
         try:
-            still_open += run_experiment(experiment, settings, say, watch)
+            still_open += run_experiment(experiment, part, say, watch)
         except NoNetworksError as error:
             if what != "all":
                 raise
             say(f"{experiment.name} is left out: {error}")
-    if with_example:
-        (settings.out / "example").touch()
-    return write_page(settings.out), still_open
+    return still_open

@@ -1,16 +1,19 @@
-"""The report of a reproduction: index.html (one file, nothing fetched), report.md, tables/ and figures/."""
+"""The report of a reproduction: index.html (one file, nothing fetched), report.md, results.csv, tables/, figures/."""
 
 from __future__ import annotations
 
 import base64
+import csv
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from pathlib import Path
 
 from layercert import __version__
 from layercert.experiments.claims import claims_table
-from layercert.experiments.runs import read_pools
+from layercert.experiments.runs import Pool, read_pools
 from layercert.experiments.sections import Section, origin_lines, sections
+from layercert.experiments.summary import EXPLAINED, scale_line, summary_table
 from layercert.experiments.tables import STYLE, Table
 
 TITLE = "Reproduction of Hierarchical Verification for Adversarial Robustness"
@@ -23,11 +26,16 @@ INTRO = (
 )
 CAUTION = (
     "Seconds are CPU seconds of one process on the machine named below (the clock's seconds when the machine is idle); "
-    "the time limit is by the clock. They depend on the solvers. With our own stack the programs of GeoCert-Lip, whose "
-    "objective is not a plain distance, take a library (l_2) or about ten programs of the compiled kernel that answers "
-    "those of all other methods (l_inf), so its seconds are not comparable with theirs. Programs are compared on the "
-    "inputs that both methods finished, seconds on all inputs, an unfinished one counting with the limit."
+    "a time limit counts the clock's seconds or CPU seconds, as each section says. They depend on the solvers. With "
+    "our own stack the programs of GeoCert-Lip, whose objective is not a plain distance, take a library (l_2) or about "
+    "ten programs of the compiled kernel that answers those of all other methods (l_inf), so its seconds are not "
+    "comparable with theirs. Programs are compared on the inputs that both methods finished, seconds on all inputs, an "
+    "unfinished one counting with the limit. Every answer is a line of results.csv."
 )
+
+#: Every answer, one line each.
+ROWS = "results.csv"
+COLUMNS = ("network", "input", "method", "status", "lower", "upper", "programs", "cpu_seconds")
 
 
 def write_page(out: Path) -> Path:
@@ -35,18 +43,42 @@ def write_page(out: Path) -> Path:
     figures, tables = out / "figures", out / "tables"
     pools = read_pools(out)
     made = sections(pools, (out / "example").exists(), figures)
-    summary = claims_table("claims", [claim for section in made for claim in section.claims])
-    for table in (summary, *(t for section in made for t in section.all_tables())):
+    summary = summary_table((section.stack, claim) for section in made for claim in section.plain)
+    claims = claims_table("claims", [claim for section in made for claim in section.claims], full=False)
+    for table in (summary, claims, *(t for section in made for t in section.all_tables())):
         table.write(tables)
-    origin = origin_lines(pools)
-    (out / "report.md").write_text(_markdown(made, summary, origin), encoding="utf-8")
+    write_rows(pools, out / ROWS)
+    front, origin = Front(scale_line(pools), summary, claims), origin_lines(pools)
+    (out / "report.md").write_text(_markdown(made, front, origin), encoding="utf-8")
     page = out / "index.html"
-    page.write_text(_html(made, summary, origin, figures), encoding="utf-8")
+    page.write_text(_html(made, front, origin, figures), encoding="utf-8")
     return page
 
 
-def _markdown(made: list[Section], summary: Table, origin: list[str]) -> str:
-    parts = [f"# {TITLE}", INTRO, CAUTION, "## Claims", summary.markdown()]
+@dataclass(frozen=True)
+class Front:
+    """What stands before the sections."""
+
+    scale: str  # how large the run is
+    summary: Table
+    claims: Table
+
+
+def write_rows(pools: list[Pool], path: Path) -> None:
+    """Every answer as a line of a CSV file."""
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(("norm", "family", "stack", "limit", *COLUMNS))
+        for pool in pools:
+            question = (pool.options["norms"][0], pool.family, pool.stack, pool.limit_words)
+            for row in sorted(pool.rows, key=lambda r: (pool.nets.index(r.net), int(r.name), r.method)):
+                answer = (row.status, repr(row.lower), repr(row.upper), row.programs, f"{row.seconds:.4f}")
+                writer.writerow((*question, row.net, row.name, row.method, *answer))
+
+
+def _markdown(made: list[Section], front: Front, origin: list[str]) -> str:
+    parts = [f"# {TITLE}", "## In a minute", front.scale, front.summary.markdown(), EXPLAINED, "## What was done"]
+    parts += [INTRO, CAUTION, "## Claims in detail", front.claims.markdown()]
     for section in made:
         parts += [f"## {section.title}", *section.words]
         for table in section.tables:
@@ -57,13 +89,15 @@ def _markdown(made: list[Section], summary: Table, origin: list[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _html(made: list[Section], summary: Table, origin: list[str], figures: Path) -> str:
+def _html(made: list[Section], front: Front, origin: list[str], figures: Path) -> str:
     style = resources.files("layercert.report").joinpath("assets", "page.css").read_text(encoding="utf-8")
     links = "".join(f'<a href="#{s.key}">{escape(s.title)}</a>' for s in made)
     body = [
-        f'<header><h1>{escape(TITLE)}</h1><p class="soft">{escape(INTRO)}</p><p class="soft">{escape(CAUTION)}</p>'
-        f"<nav>{links}</nav></header><main>",
-        f'<h2>Claims</h2><div class="card scroll">{summary.html()}</div>',
+        f"<header><h1>{escape(TITLE)}</h1><nav>{links}</nav></header><main>",
+        f'<h2>In a minute</h2><p>{escape(front.scale)}</p><div class="card scroll">{front.summary.html()}</div>'
+        f"<p>{escape(EXPLAINED.replace('**', ''))}</p>",
+        f'<h2>What was done</h2><p class="soft">{escape(INTRO)}</p><p class="soft">{escape(CAUTION)}</p>',
+        f'<h2>Claims in detail</h2><div class="card scroll">{front.claims.html()}</div>',
         *(_section(section, figures) for section in made),
     ]
     if origin:

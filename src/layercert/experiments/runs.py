@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from layercert import shipped
 from layercert.batch import Job, LocalProcesses, Options, Outcome, Plan, Tally, open_store, run_batch
 from layercert.batch.drive import Executor
 from layercert.batch.store import FILE
+from layercert.batch.work import UNDECIDED
 from layercert.experiments import work
 from layercert.experiments.networks import find_networks, size_of
 from layercert.experiments.setup import (
     ADDITIONS,
     EXPERIMENTS,
+    HARD,
     LATE,
     PAPER_METHODS,
     SIZES,
@@ -35,6 +37,8 @@ RUNS = "runs"
 REMARKS = "remarks.json"
 Say = Callable[[str], None]
 BatchWatch = Callable[[Tally, Job | None, Outcome | None], None]
+#: A question that ran into its limit of CPU seconds has used at least this part of it.
+STOPPED = 0.9
 #: The order of methods in every table.
 ORDER = (*PAPER_METHODS[:3], LATE, *PAPER_METHODS[3:], *ADDITIONS)
 
@@ -76,6 +80,16 @@ class Pool:
         return float(self.options["time_limit"])
 
     @property
+    def limit_words(self) -> str:
+        """'10 CPU s', or '10 s by the clock'."""
+        return f"{self.limit:g} CPU s" if self.options.get("cpu_time") else f"{self.limit:g} s by the clock"
+
+    @property
+    def label(self) -> str:
+        stack = "" if self.stack == "default" else f", stack '{self.stack}'"
+        return f"{self.pool}{stack}"
+
+    @property
     def nets(self) -> list[str]:
         found = {row.net for row in self.rows}
         known = [size for size in SIZES if size in found]
@@ -93,6 +107,19 @@ class Pool:
     def select(self, net: str, method: str) -> dict[str, Row]:
         """By input."""
         return {row.input: row for row in self.rows if row.net == net and row.method == method}
+
+    def complete(self, methods: Iterable[str]) -> Pool:
+        """Only these methods, and only the inputs that each of them was asked on every network: nothing else compares.
+
+        A run stopped half way has some inputs that only the first methods were asked.
+        """
+        methods = tuple(methods)
+        asked: dict[str, int] = {}
+        rows = [row for row in self.rows if row.method in methods]
+        for row in rows:
+            asked[row.input] = asked.get(row.input, 0) + 1
+        whole = len({row.net for row in rows}) * len(methods)
+        return replace(self, rows=tuple(row for row in rows if asked[row.input] == whole))
 
     def has(self, experiment: Experiment) -> bool:
         return self.pool == experiment.pool and set(experiment.methods) <= set(self.methods)
@@ -116,17 +143,35 @@ def run_experiment(experiment: Experiment, settings: Settings, say: Say, watch: 
     pool = settings.out / RUNS / folder_name(experiment.pool, family, settings.stack)
     pool.mkdir(parents=True, exist_ok=True)
     (pool / REMARKS).write_text(json.dumps(found.remarks), encoding="utf-8")
-    data = load_dataset(shipped.path("digits"), f"0:{settings.inputs}")
+    wanted = min(settings.inputs, HARD) if experiment.name == "large" else settings.inputs
     still_open = 0
     for method in experiment.methods:
-        options = Options((experiment.norm,), (method,), experiment.radius, None, settings.time_limit, settings.stack)
+        options = Options(
+            (experiment.norm,), (method,), experiment.radius, None, settings.time_limit, settings.stack,
+            cpu_time=settings.cpu_time,
+        )  # fmt: skip
+        before, short = _before(pool / method, settings)
+        plan = Plan(found.models, everything, options).first(max(wanted, before))
         executor: Executor = LocalProcesses(settings.jobs, work=f"{work.__name__}:timed")
         if experiment.name == "large":
             executor = work.Tracing(pool / method, settings.jobs)
-        say(f"{experiment.name}: {method}, {len(found.models)} networks x {len(data)} inputs")
-        tally = run_batch(Plan(found.models, data, options), pool / method, executor, watch)
+        say(f"{experiment.name}: {method}, {len(found.models)} networks x {len(plan.data)} inputs")
+        tally = run_batch(plan, pool / method, executor, watch, resume_undecided=short, more_inputs=True)
         still_open += tally.open
     return still_open
+
+
+def _before(run: Path, settings: Settings) -> tuple[int, bool]:
+    """How many inputs a run has, and whether it has unfinished questions that were stopped before the time limit."""
+    if not (run / FILE).is_file():
+        return 0, False
+    with closing(open_store(run)) as store:
+        identity = store.facts()["identity"]
+        short = identity["time_limit"] < settings.time_limit
+        if settings.cpu_time:  # seconds tell when each was stopped, even where asking again was interrupted
+            undecided = [row["seconds"] for row in store.rows() if row["status"] == UNDECIDED]
+            short = any(seconds < STOPPED * settings.time_limit for seconds in undecided)
+        return int(identity["inputs"]), short
 
 
 def read_pools(out: Path) -> list[Pool]:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 
 from layercert.experiments import claims, example, figures
 from layercert.experiments.averages import average_tables
 from layercert.experiments.claims import Claim, claims_table
-from layercert.experiments.runs import Pool
+from layercert.experiments.runs import Pool, Row
 from layercert.experiments.setup import EXPERIMENTS, LARGE_SIZES, SIZES, Experiment
 from layercert.experiments.tables import Cell, Table
 
@@ -41,9 +42,13 @@ class Section:
     claims: list[Claim] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     figures: list[tuple[str, str]] = field(default_factory=list)
+    long_tables: list[Table] = field(default_factory=list)  # files only: too long for the page
+    stack: str = "default"
+    plain: list[Claim] = field(default_factory=list)  # the claims without the name of the stack, for the summary
 
     def all_tables(self) -> list[Table]:
-        return [claims_table(f"{self.key}-claims", self.claims), *self.tables] if self.claims else self.tables
+        found = [*self.tables, *self.long_tables]
+        return [claims_table(f"{self.key}-claims", self.claims), *found] if self.claims else found
 
 
 CHECKS: dict[str, Callable[[Pool], list[Claim]]] = {
@@ -57,7 +62,8 @@ CHECKS: dict[str, Callable[[Pool], list[Claim]]] = {
 
 def sections(pools: list[Pool], with_example: bool, folder: Path) -> list[Section]:
     """Everything that can be shown; figures are drawn into the folder."""
-    made = [_section(e, p, folder) for e in EXPERIMENTS.values() for p in pools if p.has(e)]
+    found = [(e, p.complete(e.methods)) for e in EXPERIMENTS.values() for p in pools if p.has(e)]
+    made = [_section(e, p, folder) for e, p in found if p.rows]
     made += _stack_sections(pools)
     if with_example:
         made.append(_example(folder))
@@ -67,9 +73,13 @@ def sections(pools: list[Pool], with_example: bool, folder: Path) -> list[Sectio
 def _section(experiment: Experiment, pool: Pool, folder: Path) -> Section:
     usual = ("plain" if experiment.name == "large" else "l1", "default")
     suffix = "".join(f"-{part}" for part in (pool.family, pool.stack) if part not in usual)
-    section = Section(experiment.name + suffix, _title(experiment, pool), [*setup_lines(experiment, pool)])
+    section = Section(
+        experiment.name + suffix, _title(experiment, pool), [*setup_lines(experiment, pool)], stack=pool.stack
+    )
+    checked = CHECKS[experiment.name](pool)
+    section.plain = [replace(c, where=f"ours ({pool.pool})") if c.where == "ours" else c for c in checked]
     section.words.append(NOTES[experiment.name])
-    section.claims = [replace(c, where=_where(c.where, pool)) for c in CHECKS[experiment.name](pool)]
+    section.claims = [replace(c, where=_where(c.where, pool)) for c in checked]
     if experiment.name == "profiles":
         figures.save_figure(figures.profiles_figure(pool), folder, section.key)
         section.figures.append((section.key, "Inputs solved against time, one panel a network"))
@@ -82,21 +92,30 @@ def _section(experiment: Experiment, pool: Pool, folder: Path) -> Section:
 
 def _add_large(section: Section, pool: Pool, folder: Path) -> None:
     rows: list[tuple[Cell, ...]] = []
+    short: list[tuple[Cell, ...]] = []
     for net in pool.nets:
         hard = figures.hard_inputs(pool, net)
         for method in EXPERIMENTS["large"].methods:
             by_input = pool.select(net, method)
-            for i in hard:
-                r = by_input.get(i)
-                if r is not None:
-                    words = (net, r.name, method, r.status, f"{r.lower:.5f}", f"{r.upper:.5f}", f"{r.seconds:.3f}")
-                    rows.append(tuple(map(Cell, words)))
+            found = [by_input[i] for i in hard if i in by_input]
+            for r in found:
+                words = (net, r.name, method, r.status, f"{r.lower:.5f}", f"{r.upper:.5f}", f"{r.seconds:.3f}")
+                rows.append(tuple(map(Cell, words)))
+            if found:
+                short.append(tuple(map(Cell, (net, method, *_large_row(found, pool.limit)))))
         if hard:
             name = f"{section.key}-{net}"
             figures.save_figure(figures.large_figure(pool, net), folder, name)
             section.figures.append((name, f"{net}: proved radius over time"))
     header = ("network", "input", "method", "status", "lower", "upper", "CPU seconds")
-    section.tables = [Table(f"{section.key}-bounds", "Bounds at the end", header, tuple(rows), words=True)]
+    section.long_tables = [Table(f"{section.key}-bounds", "Bounds at the end", header, tuple(rows), words=True)]
+    means = ("network", "method", "finished", "mean proved radius", "mean CPU seconds")
+    section.tables = [Table(f"{section.key}-means", "Bounds at the end", means, tuple(short), words=True)]
+
+
+def _large_row(found: list[Row], limit: float) -> tuple[str, str, str]:
+    seconds = fmean(r.seconds if r.solved else limit for r in found)
+    return f"{sum(r.solved for r in found)} of {len(found)}", f"{fmean(r.lower for r in found):.5f}", f"{seconds:.3f}"
 
 
 def _where(where: str, pool: Pool) -> str:
@@ -113,16 +132,16 @@ def _title(experiment: Experiment, pool: Pool) -> str:
 
 def setup_lines(experiment: Experiment, pool: Pool) -> list[str]:
     """Exactly what was run."""
-    used = [row for row in pool.rows if row.method in experiment.methods]
     known = LARGE_SIZES if experiment.name == "large" else SIZES
-    limit, radius = pool.limit, pool.options["radius"]
+    radius = pool.options["radius"]
     lines = [
         f"{len(pool.nets)} of the {len(known)} networks ({', '.join(pool.nets)}; family {pool.family}) x "
-        f"{pool.inputs} input{'s' if pool.inputs > 1 else ''} x {len(experiment.methods)} methods = {len(used)} "
-        f"questions; norm {experiment.norm}, radius {radius:g}, no domain box, {limit:g} s by the clock for a "
+        f"{pool.inputs} input{'s' if pool.inputs > 1 else ''} x {len(experiment.methods)} methods = {len(pool.rows)} "
+        f"questions; norm {experiment.norm}, radius {radius:g}, no domain box, {pool.limit_words} for a "
         f"question, solver stack '{pool.stack}'. "
-        f"The answers took {sum(r.seconds for r in used) / 60:.1f} CPU minutes; "
-        f"{sum(not r.solved for r in used)} were not finished, {sum(r.status == 'failed' for r in used)} failed."
+        f"The answers took {sum(r.seconds for r in pool.rows) / 60:.1f} CPU minutes; "
+        f"{sum(not r.solved for r in pool.rows)} were not finished, "
+        f"{sum(r.status == 'failed' for r in pool.rows)} failed."
     ]
     if pool.remarks:
         lines.append(f"Networks: {'; '.join(pool.remarks)}.")
@@ -178,9 +197,11 @@ def _example(folder: Path) -> Section:
         "from the queue, an edge the distance to the face between two regions, 'down' the step to the next layer (no "
         "program)."
     )
+    checked = example.example_claims(found)
     return Section(
-        "example", "Appendix A: the order of nodes and edges", [words], example.example_claims(found),
-        [example.order_table(found)], [("example", "Nodes and edges in the order they are processed")],
+        "example", "Appendix A: the order of nodes and edges", [words], checked, plain=checked,
+        figures=[("example", "Nodes and edges in the order they are processed")],
+        long_tables=[example.order_table(found)],
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from layercert.errors import OptionError, unknown
@@ -24,6 +24,8 @@ FAMILIES = ("l1", "plain")
 RADIUS = {"linf": 0.3, "l2": 3.0}
 #: The paper's limit for one input, its number of inputs, and of hard inputs on the larger networks.
 TIME_LIMIT, INPUTS, HARD = 1800.0, 100, 10
+#: Inputs are asked in parts, each with every method: a run stopped half way has complete parts to compare.
+PART = 20
 
 
 class NoNetworksError(OptionError):
@@ -78,6 +80,7 @@ class Settings:
         sizes: Some of the experiment's networks; None for all of them.
         nets: A folder of networks.
         mnist: A folder of MNIST to train them from.
+        cpu_time: Whether the time limit counts CPU seconds of the worker instead of those of the clock.
     """
 
     out: Path
@@ -89,6 +92,7 @@ class Settings:
     sizes: tuple[str, ...] | None = None
     nets: Path | None = None
     mnist: Path | None = None
+    cpu_time: bool = False
 
     def __post_init__(self) -> None:
         if not self.time_limit > 0:
@@ -106,6 +110,10 @@ class Settings:
                 raise unknown("network", size, SIZES + LARGE_SIZES)
         if self.nets is not None and self.mnist is not None:
             raise OptionError("networks come from --nets DIR or are trained from --mnist DIR; give one of them")
+
+    def parts(self) -> list[Settings]:
+        """The same for the first 20 inputs, the first 40 and so on, up to all."""
+        return [replace(self, inputs=n) for n in (*range(PART, self.inputs, PART), self.inputs)]
 
 
 def chosen(what: str) -> tuple[list[Experiment], bool]:

@@ -1,7 +1,7 @@
 """The jobs of an experiment: measured after a warm-up, and on the larger networks with the bounds written down.
 
 Seconds are those of the processor, not of the clock: on an idle machine they are the same, on a busy one they are the
-fair ones, since methods run one after the other. The time limit is by the clock.
+fair ones, since methods run one after the other. The time limit is by the clock, or of CPU seconds if asked for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from layercert.batch.work import solve
 from layercert.network import Network
 from layercert.run import Progress, measure
 from layercert.search.events import Event
+from layercert.system import clock
 
 #: A step of the lower bound below this part of the radius is not worth a point of the curve.
 STEP = 1e-3
@@ -62,10 +63,11 @@ def traced(network: Network, x: Vector, label: int | None, job: Job, options: Op
             points.append((time.process_time() - started, progress.lower, upper))
 
     try:
-        r = measure(
-            network, x, job.norm, label, options.radius, options.domain, job.method, options.time_limit,
-            stack=options.stack, watch=watch,
-        )  # fmt: skip
+        with clock.of_processor(options.cpu_time):
+            r = measure(
+                network, x, job.norm, label, options.radius, options.domain, job.method, options.time_limit,
+                stack=options.stack, watch=watch,
+            )  # fmt: skip
     except Exception as error:  # one bad job must not take the batch down; the reason is in its row
         return Outcome.failed(job.id, f"{type(error).__name__}: {error}")
     seconds = time.process_time() - started

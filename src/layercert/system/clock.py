@@ -20,6 +20,9 @@ this is sound. Its caller in Python then calls `check`:
     clock.check()                              # raises where the kernel gave up
 
 A look costs some 50 ns. Make the timer anew for each call: `clock.timer()` belongs to the scope that is open.
+
+What counts. The seconds of the clock on the wall, or inside `of_processor` those in which this process computed: then a
+time limit means the same on a busy machine as on an idle one.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from numpy.typing import NDArray
 # seconds spent compiling so far; one place in memory, since kernels look there too
 _compiling = np.zeros(1)
 _since: float | None = None  # when the compilation that runs began
+_processor = False  # do seconds of the processor count?
 _listeners: list[Callable[[bool], None]] = []
 
 
@@ -50,16 +54,35 @@ class Timer(NamedTuple):
     end: float  # on our clock
     compiling: NDArray[np.float64]  # what our clock is behind the machine's
     looks: NDArray[np.float64]  # how often anybody looked, and how often is allowed (inf, but in tests)
+    processor: bool  # do seconds of the processor count?
 
 
-_ENDLESS = Timer(math.inf, _compiling, np.array([0.0, math.inf]))
+_ENDLESS = Timer(math.inf, _compiling, np.array([0.0, math.inf]), False)
 _scope: ContextVar[Timer] = ContextVar("scope", default=_ENDLESS)
 
 
 def now() -> float:
     """Monotonic seconds, without those that went into compiling."""
     since = _since
-    return (time.monotonic() if since is None else since) - float(_compiling[0])
+    return (_seconds() if since is None else since) - float(_compiling[0])
+
+
+def _seconds() -> float:
+    return time.process_time() if _processor else time.monotonic()
+
+
+@contextmanager
+def of_processor(on: bool = True) -> Iterator[None]:
+    """While this is open, CPU seconds of this process count (of all its threads together), not those of the wall.
+
+    Times from before are of another clock: open it where no scope is. With `on` False nothing changes.
+    """
+    global _processor
+    before, _processor = _processor, on or _processor
+    try:
+        yield
+    finally:
+        _processor = before
 
 
 @contextmanager
@@ -75,7 +98,7 @@ def listening(told: Callable[[bool], None]) -> Iterator[None]:
 def stop() -> None:
     """Compiling begins."""
     global _since
-    _since = time.monotonic()
+    _since = _seconds()
     for told in tuple(_listeners):
         told(True)
 
@@ -84,7 +107,7 @@ def go_on() -> None:
     """Compiling is over."""
     global _since
     if _since is not None:
-        _compiling[0] += time.monotonic() - _since
+        _compiling[0] += _seconds() - _since
         _since = None
         for told in tuple(_listeners):
             told(False)
@@ -111,7 +134,7 @@ def until(end: float | None, looks: float | None = None) -> Iterator[None]:
     """
     around = _scope.get()
     counted = around.looks if looks is None else np.array([0.0, looks])
-    token = _scope.set(Timer(around.end if end is None else min(end, around.end), _compiling, counted))
+    token = _scope.set(Timer(around.end if end is None else min(end, around.end), _compiling, counted, _processor))
     try:
         yield
     finally:
