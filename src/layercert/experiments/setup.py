@@ -112,7 +112,11 @@ class Settings:
             raise OptionError("networks come from --nets DIR or are trained from --mnist DIR; give one of them")
 
     def parts(self) -> list[Settings]:
-        """The same for the first 20 inputs, the first 40 and so on, up to all."""
+        """The run in parts, so that what is there when it is stopped can be compared.
+
+        Returns:
+            The same settings for the first 20 inputs, the first 40 and so on, up to all.
+        """
         return [replace(self, inputs=n) for n in (*range(PART, self.inputs, PART), self.inputs)]
 
 
