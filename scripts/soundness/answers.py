@@ -18,7 +18,7 @@ from layercert.search.events import Event
 from layercert.system import clock
 from soundness.judge import Judge, claim_faults, faults
 from soundness.kind import Outcome
-from soundness.questions import METHODS, Question, cornered, plain, scaled, tied
+from soundness.questions import METHODS, Question, cornered, plain, pooled, scaled, tied
 from soundness.truth import rational
 
 #: Seconds a question may take; what is not answered by then is undecided.
@@ -37,6 +37,10 @@ def ties(rng: Generator) -> Outcome:
 
 def domains(rng: Generator) -> Outcome:
     return _ask(rng, cornered(rng))
+
+
+def sparse(rng: Generator) -> Outcome:
+    return _ask(rng, pooled(rng))
 
 
 def _ask(rng: Generator, question: Question) -> Outcome:

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 import numpy as np
 
 from layercert.errors import LayerCertError
-from soundness.answers import agreement, domains, radii, scales, stopped, ties
+from soundness.answers import agreement, domains, radii, scales, sparse, stopped, ties
 from soundness.checkers import checkers
 from soundness.discrete import whole
 from soundness.files import files
@@ -39,6 +39,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "graphs": (graphs, 3000),
     "whole": (whole, 2000),
     "checkers": (checkers, 600),
+    "sparse": (sparse, 2000),
 }
 #: Seconds after which a case that does not end is a fault; compiling is part of the first ones, on busy machines too.
 PATIENCE = 1200

@@ -13,14 +13,16 @@ import layercert as lc
 from layercert.certificate.claim import Certificate
 from soundness.judge import claim_faults
 from soundness.kind import Outcome
-from soundness.questions import Question, cornered, plain, tied
+from soundness.questions import Question, cornered, plain, pooled, tied
 
+#: Of which certificates are made.
+QUESTIONS = [plain, tied, cornered, pooled]
 Change = Callable[[Generator, Certificate], Certificate]
 
 
 def certificates(rng: Generator) -> Outcome:
     """A certificate of a random question, changed once to three times."""
-    question = [plain, tied, cornered][int(rng.integers(3))](rng)
+    question = QUESTIONS[int(rng.integers(len(QUESTIONS)))](rng)
     proof = made(rng, question)
     if proof is None:
         return Outcome("none made", [])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from scipy.sparse import csr_array
 
 from layercert.network import Network
 
@@ -81,6 +82,41 @@ def tied(rng: Generator, inputs: int | None = None) -> Question:
     if len(weights[0]) > 1 and rng.random() < 0.3:
         weights[0][1], biases[0][1] = weights[0][0] * (1 + float(rng.choice([0.0, 1e-15]))), biases[0][0]
     return _asked(rng, Network.from_arrays(weights, biases), x)
+
+
+def pooled(rng: Generator, inputs: int | None = None) -> Question:
+    """A convolution, the maxima of neighbours, a dense layer: few entries per row, layers often stored sparse.
+
+    A maximum is max(a, b) = relu(a - b) + relu(b) - relu(-b), as importers write it. Some neurons read nothing.
+    """
+    n, kernel, classes = inputs or int(rng.integers(3, 7)), int(rng.integers(1, 4)), int(rng.integers(2, 4))
+    draw = (lambda size: rng.choice(GRID, size=size)) if rng.random() < 0.3 else (lambda size: rng.normal(size=size))
+    taps, convolution = draw(kernel), np.zeros((n, n))
+    for i in range(n):
+        for t in range(kernel):
+            if i + t < n:
+                convolution[i, i + t] = taps[t]
+    pairs = max(n // 2, 1)
+    first, second = np.zeros((3 * pairs, n)), np.zeros((pairs, 3 * pairs))
+    for q in range(pairs):
+        a, b = 2 * q, min(2 * q + 1, n - 1)
+        first[3 * q, a] += 1.0
+        first[3 * q, b] -= 1.0
+        first[3 * q + 1, b], first[3 * q + 2, b] = 1.0, -1.0
+        second[q, 3 * q : 3 * q + 3] = 1.0, 1.0, -1.0
+    if rng.random() < 0.5:  # maxima of outputs of ReLU
+        weights = [convolution, first, second, draw((classes, pairs))]
+    else:
+        weights = [first @ convolution, second, draw((classes, pairs))]
+    if rng.random() < 0.3:
+        weights[0][int(rng.integers(len(weights[0])))] = 0.0
+    biases = [draw(len(W)) * (0.5 if i in (0, len(weights) - 1) else 0.0) for i, W in enumerate(weights)]
+    if rng.random() < 0.5:
+        maps = tuple(csr_array(W) for W in weights)
+        network = Network((*maps[:-1], weights[-1]), tuple(biases))
+    else:
+        network = Network.from_arrays(weights, biases)
+    return _asked(rng, network, rng.uniform(-1, 1, n))
 
 
 def cornered(rng: Generator) -> Question:
