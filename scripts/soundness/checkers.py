@@ -1,4 +1,4 @@
-"""Three checkers on the same file, changed or not: the package's own in floats and in balls, and the stand-alone one."""
+"""Three checkers on the same file, changed or not: the package's in floats and in balls, and the stand-alone one."""
 
 from __future__ import annotations
 

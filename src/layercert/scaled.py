@@ -68,6 +68,10 @@ class Scaled:
         """What is within this distance is within so much in scaled coordinates."""
         return distance * (1.0 + self.slip)
 
+    def inside(self, distance: float) -> float:
+        """A distance of the problem that `within` does not take beyond this one of the scaled problem."""
+        return math.nextafter(distance / (1.0 + self.slip), 0.0) if math.isfinite(distance) else distance
+
 
 def scaled(problem: Problem, reach: float) -> Scaled:
     """The problem in coordinates in which its norm is a plain one; `reach` is how far a search will look.

@@ -49,6 +49,21 @@ class TestIncumbent:
         assert held.distance == problem.distance(held.point) == incumbent.distance == pytest.approx(0.3, rel=1e-6)
         assert problem.is_unsafe(held.point)
 
+    @pytest.mark.parametrize("weight", [2.0, 0.3])
+    def test_what_another_search_saw_ends_the_ball_in_scaled_coordinates_too(self, weight: float) -> None:
+        problem = robustness(LINE, [0.2], weights=[weight])
+        incumbent = Incumbent(problem)
+        seen = incumbent.seen_in(scaled(problem, 10.0))
+        assert incumbent.offer(np.array([0.3]), problem.clauses[0])
+        near = 0.9 * seen.nearest
+        seen.recall(None, near, np.array([0.25]))
+        assert near * (1 - 1e-9) < seen.nearest <= near
+        assert seen.unsettled is not None and seen.unsettled == pytest.approx([0.25])
+        again = seen.nearest
+        seen.recall(None, again, None)
+        assert seen.nearest == again and seen.unsettled is not None
+        assert incumbent.witness is not None
+
     def test_a_point_unsafe_up_to_rounding_only_ends_the_ball_and_is_no_witness(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

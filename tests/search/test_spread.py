@@ -63,6 +63,29 @@ def test_slices_of_a_tree_are_the_tree() -> None:
     assert coordinator.slices > 3 and frontier.count.share == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.parametrize("settles", [True, False])
+def test_what_a_worker_proved_holds_in_the_ball_of_its_own_nearest_point(
+    settles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker looks no further than the nearest point it was offered, settled or not: nor is any more proved."""
+    made = ball(1.05 * EXACT.upper)
+    coordinator, frontier = Spread(made, "nowhere"), made.frontier
+    question, least = coordinator._question(), math.inf
+    if not settles:
+        monkeypatch.setattr("layercert.search.incumbent.settle", lambda *_: None)
+    while len(frontier):
+        nodes = frontier.lend(9)
+        done = spread.work(question, [blob for _, blob in nodes], made.task.incumbent.nearest, 100.0)
+        list(coordinator._take([number for number, _ in nodes], done))
+        least = min(least, done.nearest)
+        assert made.task.incumbent.nearest == least  # not the least more: nodes are closed by it
+    incumbent = made.task.incumbent
+    assert (incumbent.witness is None) is not settles
+    assert incumbent.unsettled is not None or settles
+    # with a ball of its own, the coordinator said 1.05 times the distance
+    assert min(made.U, frontier.closed_bound) <= EXACT.upper * (1 + 1e-12)
+
+
 def test_a_slice_hands_back_what_is_open() -> None:
     made = ball(1.05 * EXACT.upper)
     blobs = [blob for _, blob in made.frontier.lend(5)]

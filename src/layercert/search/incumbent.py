@@ -102,11 +102,13 @@ class Incumbent:
             return True
 
     def recall(self, point: Vector | None, nearest: float, unsettled: Vector | None) -> None:
-        """What an earlier search of the same problem held; the point is looked at again."""
+        """What another search of the same problem held; the point is looked at again."""
         with self._lock:
             if point is not None:
                 self.take(point)
-            self._nearest, self._unsettled = min(self._nearest, nearest), unsettled
+            self._nearest = min(self._nearest, nearest)
+            if unsettled is not None:
+                self._unsettled = unsettled
 
     def seen_in(self, view: Scaled) -> Incumbent:
         """The same incumbent for a search in scaled coordinates; itself where nothing is scaled."""
@@ -143,3 +145,11 @@ class _SeenScaled(Incumbent):
 
     def take(self, point: Vector) -> bool:
         return self._own.take(self._view.original.x + self._view.offset(point - self.problem.x))
+
+    def recall(self, point: Vector | None, nearest: float, unsettled: Vector | None) -> None:
+        if point is not None:
+            self.take(point)
+        if nearest < self.nearest:
+            self._own.recall(None, self._view.inside(nearest), None)
+        if unsettled is not None:
+            self._own.recall(None, math.inf, self._view.offset(unsettled))

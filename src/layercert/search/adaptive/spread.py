@@ -89,6 +89,8 @@ class Slice:
     share: float  # of the tree, that it closed
     made: int
     witnesses: list[tuple[Vector, int]] = field(default_factory=list)  # offsets from x, with their clauses
+    nearest: float = math.inf  # the worker looked no further than this
+    unsettled: Vector | None = None
     seconds: float = 0.0  # of the processor
 
 
@@ -182,6 +184,8 @@ class Spread:
         task = self.ball.task
         for step, clause in done.witnesses:
             yield from task.suggest(step, task.problem.clauses[clause])
+        # what was closed is closed in the worker's ball: whatever lies beyond is not proved, witness or not
+        task.incumbent.recall(None, done.nearest, done.unsettled)
 
     def _lost(self, numbers: list[int], future: Any) -> None:
         """The slice is lost, its nodes are not."""
@@ -252,5 +256,5 @@ def work(question: Question, blobs: list[bytes], nearest: float, seconds: float)
     left = frontier.blobs()
     return Slice(
         left, frontier.closed_bound, frontier.closed, frontier.share - share, frontier.made, found,
-        time.thread_time() - begun,
+        incumbent.nearest, incumbent.unsettled, time.thread_time() - begun,
     )  # fmt: skip
