@@ -33,6 +33,7 @@ from layercert.questions import (
     check_targets,
     check_weights,
     names_of,
+    whole_number,
 )
 from layercert.shapes import flattened
 
@@ -343,12 +344,8 @@ def _held(x: Vector, domain: tuple[Vector, Vector] | None, fixed: Indices) -> tu
 
 
 def check_label(network: Network, label: int) -> int:
-    try:
-        y = int(label)
-        integral = y == label
-    except (TypeError, ValueError, OverflowError):
-        integral = False
-    if not integral:
+    y = whole_number(label)
+    if y is None:
         raise InputError(f"the label must be a class number, got {label!r}")
     if not 0 <= y < network.classes:
         raise InputError(

@@ -78,6 +78,15 @@ def check_network(network: Any) -> Network:
     raise ModelError(f"the network must be a layercert Network, got {type(network).__name__}; {remedy}")
 
 
+def whole_number(value: Any) -> int | None:
+    """The whole number that a value is, of whatever type; None where it is none."""
+    try:
+        number = int(value)
+        return number if number == value else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
 def check_targets(network: Network, target: Target) -> tuple[int, ...]:
     """One class or several, each once, in order.
 
@@ -94,12 +103,8 @@ def check_targets(network: Network, target: Target) -> tuple[int, ...]:
     given: list[Any] = [target] if np.ndim(target) == 0 else list(target)  # type: ignore[arg-type]
     found = []
     for t in given:
-        try:
-            number = int(t)
-            whole = number == t
-        except (TypeError, ValueError, OverflowError):
-            whole = False
-        if not whole:
+        number = whole_number(t)
+        if number is None:
             raise InputError(f"a target is a class number or several of them, got {t!r}")
         if not 0 <= number < network.classes:
             raise InputError(

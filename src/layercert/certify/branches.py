@@ -9,9 +9,8 @@ import numpy as np
 
 from layercert.certificate.claim import BoxTree, Certificate
 from layercert.certificate.whole import AXIS, GROUP, LEAF, WholeCertificate, far_enough
-from layercert.certify.prove import MARGIN, prove
+from layercert.certify.prove import MARGIN, claim_of, prove
 from layercert.certify.replay import Unproved
-from layercert.norms import WeightedNorm
 from layercert.search.branching import Box, Branching, left_of
 
 #: The radius of a box's proof is larger than needed by this much, so that rounding in the sum of powers cannot matter.
@@ -25,22 +24,8 @@ def prove_branches(search: Branching, deadline: float | None = None) -> WholeCer
     if math.isinf(far):
         raise Unproved("nothing unsafe exists, at any distance; give a radius or a domain to certify")
     radius = far * (1.0 - MARGIN) if math.isfinite(search.upper) else far
-    weights = problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None
     nothing = BoxTree(np.array([-1], np.int32), np.zeros(1))
-    claim = Certificate(
-        network=problem.network.sha256,
-        x=problem.x,
-        p=problem.norm.p,
-        domain=problem.domain,
-        label=problem.label,
-        clauses=tuple((c.C, c.d, c.target) for c in problem.clauses),
-        radius=radius,
-        witness=search.incumbent.point,
-        upper=search.upper,
-        trees=(nothing,) * len(problem.clauses),
-        weights=weights,
-        asked=problem.targets,
-    )
+    claim = claim_of(problem, radius, search.incumbent.point, search.upper, (nothing,) * len(problem.clauses))
     rows: list[tuple[int, int, float]] = []
     parts: list[Certificate | None] = []
     for box in _preorder(search.root):

@@ -74,8 +74,7 @@ def _prove(
     # a radius that was asked for is proved in full: nothing unsafe is next to it
     full = min(lower, problem.reach) if witness is None else 0.0
     radius = problem.radius if problem.radius <= full else min(lower * (1.0 - MARGIN), problem.reach)
-    weights = problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None
-    if weights is not None and not problem.network.fits_dense:
+    if isinstance(problem.norm, WeightedNorm) and not problem.network.fits_dense:
         raise Unproved("proofs with weights need dense layers, and the network's are too large for that")
     plain = without_weights(problem.within(radius))
     reason = out_of_range(plain, radius)
@@ -89,7 +88,15 @@ def _prove(
         boxed = max(full, radius)
         trees = _box_trees(without_weights(problem.within(boxed)), boxed, witness)
         radius = boxed if trees else radius
-    claim = Certificate(
+    claim = claim_of(problem, radius, witness, upper, tuple(trees))
+    return claim if trees else _by_neurons(problem.network, plain, claim, recording)
+
+
+def claim_of(
+    problem: Problem, radius: float, witness: Vector | None, upper: float, trees: tuple[AnyTree, ...]
+) -> Certificate:
+    """What a certificate says: nothing unsafe within the radius, and the witness."""
+    return Certificate(
         network=problem.network.sha256,
         x=problem.x,
         p=problem.norm.p,
@@ -99,11 +106,10 @@ def _prove(
         radius=radius,
         witness=witness,
         upper=upper,
-        trees=tuple(trees),
-        weights=weights,
+        trees=trees,
+        weights=problem.norm.weights if isinstance(problem.norm, WeightedNorm) else None,
         asked=problem.targets,
     )
-    return claim if trees else _by_neurons(problem.network, plain, claim, recording)
 
 
 def _by_neurons(network: Network, plain: Problem, claim: Certificate, recording: Recording | None) -> Certificate:

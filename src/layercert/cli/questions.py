@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from layercert.errors import InputError, OptionError
+from layercert.io.datasets import is_number
 from layercert.io.inputs import load_numpy
 
 Named = dict[int | str, float]
@@ -86,18 +87,10 @@ def _from_file(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the weights in '{path}' cannot be read: {error}") from None
     cells = [cell.strip() for line in lines for cell in line.split(",")]
-    if len(lines) == 2 and not _is_number(cells[0]):  # a header of names, and their numbers below
+    if len(lines) == 2 and not is_number(cells[0]):  # a header of names, and their numbers below
         half = len(cells) // 2
         return _named(str(path), [f"{name}={value}" for name, value in zip(cells[:half], cells[half:], strict=True)])
-    if cells and not all(_is_number(cell) for cell in cells):
-        bad = next(cell for cell in cells if not _is_number(cell))
+    if cells and not all(is_number(cell) for cell in cells):
+        bad = next(cell for cell in cells if not is_number(cell))
         raise InputError(f"the weights in '{path}' must be numbers, one per input, got {bad!r}")
     return np.array([float(cell) for cell in cells])
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

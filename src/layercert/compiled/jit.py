@@ -47,9 +47,14 @@ def inner_sums(function: F) -> F:
     return _compiled(function, **_UNCOUNTED, fastmath=_SUMS)
 
 
+_known: set[Callable[..., object]] = set()
+
+
 def known_to_kernels(function: F) -> F:
-    """A plain Python function that compiled code may call too."""
-    numba.extending.register_jitable(function)
+    """A plain Python function that compiled code may call too; to be said wherever it is so used."""
+    if function not in _known:
+        numba.extending.register_jitable(function)
+        _known.add(function)
     return function
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.arrays import Vector
-from layercert.compiled.jit import njit_sums
+from layercert.compiled.jit import inner, njit_sums
+
+
+@inner
+def dual_exponent(p: float) -> float:
+    """q with 1/p + 1/q = 1."""
+    if p == 1.0:
+        return np.inf
+    return 1.0 if p == np.inf else p / (p - 1.0)
 
 
 @njit_sums

@@ -227,7 +227,7 @@ def _csv(path: Path) -> tuple[Matrix, Indices | None, tuple[str, ...]]:
         raise InputError(f"'{path}' cannot be read as CSV: {error}") from None
     if not lines:
         raise InputError(f"'{path}' is empty; expected one input a line")
-    header = [cell.strip() for cell in lines[0]] if not _is_number(lines[0][0]) else []
+    header = [cell.strip() for cell in lines[0]] if not is_number(lines[0][0]) else []
     body = lines[1:] if header else lines
     first = 2 if header else 1
     if not body:
@@ -236,7 +236,7 @@ def _csv(path: Path) -> tuple[Matrix, Indices | None, tuple[str, ...]]:
     for number, row in enumerate(body, first):
         if len(row) != width:
             raise InputError(f"row {number} of '{path}' has {len(row)} columns, the first has {width}")
-        bad = next((cell for cell in row if not _is_number(cell)), None)
+        bad = next((cell for cell in row if not is_number(cell)), None)
         if bad is not None:
             raise InputError(f"row {number} of '{path}' holds {bad!r}; expected numbers separated by commas")
     table = np.array([[float(cell) for cell in row] for row in body])
@@ -253,7 +253,7 @@ def _csv(path: Path) -> tuple[Matrix, Indices | None, tuple[str, ...]]:
     return np.delete(table, where[0], axis=1), y.astype(np.intp), names
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:

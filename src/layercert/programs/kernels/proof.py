@@ -19,6 +19,7 @@ import numpy as np
 from layercert.arrays import Indices, Mask, Matrix, Vector, gamma
 from layercert.compiled.dense import axpy, dot, largest, total
 from layercert.compiled.jit import inner, inner_sums, known_to_kernels, njit
+from layercert.compiled.norms import dual_exponent
 from layercert.norms import Box, Norm
 
 known_to_kernels(gamma)
@@ -346,14 +347,6 @@ def evaluate(
     if not gain > 0.0 or not length >= 0.0:
         return 0.0
     return gain / length * (1.0 - eight) if length > 0.0 else np.inf
-
-
-@inner
-def dual_exponent(p: float) -> float:
-    """q with 1/p + 1/q = 1."""
-    if p == 1.0:
-        return np.inf
-    return 1.0 if p == np.inf else p / (p - 1.0)
 
 
 @inner

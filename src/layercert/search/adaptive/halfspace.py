@@ -8,27 +8,14 @@ from layercert.arrays import Vector
 from layercert.compiled.dense import clear
 from layercert.compiled.halfspace import nearest_step
 from layercert.compiled.jit import njit_sums
+from layercert.compiled.norms import dual_exponent, lp_norm
 from layercert.search.adaptive.model import Model
 
 
 @njit_sums
 def dual_norm(g: Vector, p: float) -> float:
-    """||g||_q, scaled against overflow; powers are accurate to a few units, covered by the callers' 64."""
-    top = 0.0
-    for j in range(len(g)):
-        top = max(top, abs(g[j]))
-    if top == 0.0 or p == 1.0:
-        return top
-    total = 0.0
-    if np.isinf(p):
-        for j in range(len(g)):
-            total += abs(g[j])
-        return total
-    q = p / (p - 1.0)
-    for j in range(len(g)):
-        size = abs(g[j]) / top
-        total += size * size if q == 2.0 else size**q
-    return top * (np.sqrt(total) if q == 2.0 else total ** (1.0 / q))
+    """||g||_q; powers are accurate to a few units, covered by the callers' 64."""
+    return lp_norm(g, dual_exponent(p))
 
 
 @njit_sums

@@ -11,7 +11,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Tensor, Vector
 from layercert.compiled.jit import njit_sums
 from layercert.compiled.packed import times_layer, times_transposed
-from layercert.search.adaptive.lines import is_on, is_open, upper_offset, upper_slope
+from layercert.search.adaptive.lines import is_on, is_open, upper
 from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, Model
 
 
@@ -80,8 +80,7 @@ def relax(lanes: Lanes) -> None:
             low, up, off = 0.0, 0.0, 0.0
             if is_open(phase[i, r], lo[i, r], hi[i, r]):
                 low = alpha[i, r]
-                up = upper_slope(lo[i, r], hi[i, r])
-                off = upper_offset(up, lo[i, r], hi[i, r])
+                up, off = upper(lo[i, r], hi[i, r])
             elif is_on(phase[i, r], lo[i, r]):
                 low, up = 1.0, 1.0
             lanes.lower[i, r], lanes.upper[i, r], lanes.offset[i, r] = low, up, off

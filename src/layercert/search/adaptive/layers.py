@@ -17,7 +17,7 @@ from layercert.compiled.packed import row_add, times_layer, times_transposed
 from layercert.compiled.timer import Timer, late
 from layercert.search.adaptive.cap import Cap, lowest, minimiser
 from layercert.search.adaptive.lanes import Constants
-from layercert.search.adaptive.lines import is_on, is_open, upper_offset, upper_slope
+from layercert.search.adaptive.lines import is_on, is_open, upper
 from layercert.search.adaptive.model import COEF, HI, LO, PHASE, POINT, Kept, Model
 
 #: Rows per pass: so many lanes of a layer of a thousand neurons still fit into the cache.
@@ -251,20 +251,19 @@ def relax_lines(model: Model, state: Matrix, rows: Rows, layer: int, A: Matrix, 
         for r in range(m):
             error[r] += abs(line[r]) * Q
         if is_open(phase, lo, hi):
-            upper = upper_slope(lo, hi)
-            offset = upper_offset(upper, lo, hi)
+            slant, offset = upper(lo, hi)
             if rows.own:
                 slopes = rows.slopes[i]
                 for r in range(m):
                     low = min(line[r], 0.0)
                     c[r] += low * offset
-                    line[r] = low * upper + max(line[r], 0.0) * slopes[r]
+                    line[r] = low * slant + max(line[r], 0.0) * slopes[r]
             else:
                 slope = 1.0 if state[POINT, i] > 0.0 else 0.0
                 for r in range(m):
                     low = min(line[r], 0.0)
                     c[r] += low * offset
-                    line[r] = low * upper + max(line[r], 0.0) * slope
+                    line[r] = low * slant + max(line[r], 0.0) * slope
         elif not is_on(phase, lo):
             if not split:
                 live[j] = False
@@ -323,12 +322,11 @@ def rows_touch(
                 for r in range(m):
                     betas[r] = max(betas[r] - unit[r] * phase * z[r], 0.0)
             if is_open(phase, lo, hi):
-                upper = upper_slope(lo, hi)
-                offset = upper_offset(upper, lo, hi)
+                slant, offset = upper(lo, hi)
                 slopes, coef = rows.slopes[i], rows.coef[i]
                 for r in range(m):
                     touch = 1.0 if z[r] > 0.0 else 0.0
-                    z[r] = slopes[r] * z[r] if coef[r] > 0.0 else upper * z[r] + offset
+                    z[r] = slopes[r] * z[r] if coef[r] > 0.0 else slant * z[r] + offset
                     slopes[r] += pace[r] * (touch - slopes[r])
             elif not is_on(phase, lo):
                 for r in range(m):

@@ -7,8 +7,11 @@ on has lower = upper = 1, one that is off lower = upper = 0; only an open one lo
 from __future__ import annotations
 
 from layercert.arrays import Matrix, Vector
-from layercert.compiled.jit import inner
+from layercert.bounds.relu import upper_line
+from layercert.compiled.jit import inner, known_to_kernels
 from layercert.search.adaptive.model import ALPHA, COEF, HI, LO, PHASE, POINT
+
+known_to_kernels(upper_line)
 
 #: What a line loses at worst decides among neurons that lose nothing at the point.
 WORST_SHARE = 1e-3
@@ -27,15 +30,9 @@ def is_on(phase: float, lo: float) -> bool:
 
 
 @inner
-def upper_slope(lo: float, hi: float) -> float:
-    """Of the line through (lo, 0) and (hi, hi)."""
-    return min(hi / (hi - lo), 1.0)
-
-
-@inner
-def upper_offset(slope: float, lo: float, hi: float) -> float:
-    """So that slope * z + offset is above relu at both ends, rounded up."""
-    return max(-slope * lo, (1.0 - slope) * hi) * (1.0 + 1e-15) + 1e-300
+def upper(lo: float, hi: float) -> tuple[float, float]:
+    """Slope and offset of the upper line of an open neuron; no rounding of it may be reordered."""
+    return upper_line(lo, hi)
 
 
 @inner
