@@ -75,7 +75,7 @@ def compile_kernel(kernel: Kernel) -> None:
     """Compile one function for some types, or find it compiled."""
     compiled: Any = getattr(import_module(kernel.module), kernel.name)
     if hasattr(compiled, "compile"):  # else somebody debugs without the compiler
-        compiled.compile(kernel.types)
+        (compiled if kernel.inner else compiled.kernel.entry).compile(kernel.types)
 
 
 def in_fresh_process(what: str) -> list[Kernel]:

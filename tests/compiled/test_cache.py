@@ -6,6 +6,7 @@ import errno
 import importlib
 import importlib.util
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -57,24 +58,61 @@ def ask(root: Path) -> tuple[float, int]:
     return float(answer), int(count)
 
 
-def test_a_change_in_any_file_that_a_kernel_reaches_is_seen(tmp_path: Path) -> None:
-    """numba looks at the kernel's own file only: it went on with the old constant."""
-    root = tmp_path / "layercert"
+def small_package(root: Path, texts: dict[str, str]) -> None:
+    """What compiles, and modules of a few lines each instead of all others."""
     for part in ("compiled", "system"):
         shutil.copytree(PACKAGE / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
-    texts = {"attack/kernel": KERNEL, "search/callee": CALLEE, "bounds/constant": "FACTOR = 3.0\n"}
     texts |= {name: (PACKAGE / f"{name}.py").read_text() for name in ("__init__", "arrays")}
     for name, text in texts.items():
         (root / f"{name}.py").parent.mkdir(exist_ok=True)
         (root / f"{name}.py").write_text(text)
-    assert ask(tmp_path) == (7.0, 2)
+
+
+def test_a_change_in_any_file_that_a_kernel_reaches_is_seen(tmp_path: Path) -> None:
+    """numba looks at the kernel's own file only: it went on with the old constant."""
+    root = tmp_path / "layercert"
+    small_package(root, {"attack/kernel": KERNEL, "search/callee": CALLEE, "bounds/constant": "FACTOR = 3.0\n"})
+    assert ask(tmp_path) == (7.0, 3)  # the kernel, its entry from Python, and what it calls
     kept = sorted(p.name for p in root.rglob("*.nb[ci]"))
     (root / "bounds" / "constant.py").write_text("# the same\nFACTOR = 3.0\nOTHER = 4.0\n")
     assert ask(tmp_path) == (7.0, 0)  # nothing that the kernel uses
     (root / "bounds" / "constant.py").write_text("FACTOR = 5.0\n")
-    assert ask(tmp_path) == (11.0, 2)
+    assert ask(tmp_path) == (11.0, 3)
     now = sorted(p.name for p in root.rglob("*.nb[ci]"))
     assert len(now) == len(kept) and not set(now) & set(kept)  # the old code is gone
+
+
+LARGE_CALLEE = """
+from layercert.compiled.jit import njit
+
+@njit
+def scaled(v):
+    total = 3.0 * v
+""" + "".join(f"    if v > {i}.5 + total:\n        total -= v * {i}.25\n" for i in range(200, 350))
+LARGE_CALLEE += "    return total\n"
+
+
+def test_a_large_kernel_is_called_where_it_is(tmp_path: Path) -> None:
+    """Its machine code is in its own file alone; without that file its callers are made again, and never run wrong."""
+    root = tmp_path / "layercert"
+    small_package(root, {"attack/kernel": KERNEL, "search/callee": LARGE_CALLEE})
+    assert ask(tmp_path) == (7.0, 3)
+    [callee] = root.rglob("callee.scaled-*.nbc")
+    caller = next(root.rglob("kernel.kernel-*.nbc"))
+    assert caller.stat().st_size < callee.stat().st_size / 2
+    for file in root.rglob("callee.scaled-*.nb[ci]"):
+        file.unlink()
+    # another process compiles other things before: the kernel gets another symbol, which the old callers do not know
+    other = "import layercert.compiled.timer as t, numba; numba.njit(lambda v: v + 1)(1); numba.njit(lambda v: v)(1); "
+    done = subprocess.run(
+        [sys.executable, "-c", other + "from layercert.search.callee import scaled; print(scaled(2.0))"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": ""},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.strip() == "6.0", done.stderr
+    answer, count = ask(tmp_path)
+    assert answer == 7.0 and 0 < count <= 2
+    assert ask(tmp_path) == (7.0, 0)
 
 
 # In this process: modules made of a text.
@@ -179,7 +217,7 @@ def test_everything_compiled_is_stamped_and_nothing_is_in_doubt(monkeypatch: pyt
 def test_a_damaged_file_is_compiled_again(home: Path) -> None:
     assert module(home, BASE).f(1) == 4
     files = sorted((home / "__pycache__").glob("*.nb[ci]"))
-    assert len(files) == 4
+    assert len(files) == 6  # f, g, and the entry of f from Python
     for damage in (b"", b"\x80\x05garbage", bytes(np.random.default_rng(0).integers(0, 256, 500, np.uint8))):
         for file in files:
             file.write_bytes(damage)
@@ -239,7 +277,7 @@ def test_without_any_folder_a_temporary_one_serves(
     other.mkdir()
     assert module(other, BASE).f(1) == 4
     own = temporary / f"layercert-{os.getuid()}"
-    assert own.stat().st_mode & 0o777 == 0o700 and len(list(own.rglob("*.nbi"))) == 4
+    assert own.stat().st_mode & 0o777 == 0o700 and len(list(own.rglob("*.nbi"))) == 6
     lines = [line for line in capsys.readouterr().err.splitlines() if "keep" in line]
     assert len(lines) == 1 and "will be repeated when temporary files are cleared" in lines[0]
     assert "set NUMBA_CACHE_DIR to a folder that you may write to" in lines[0]
@@ -276,3 +314,19 @@ def test_without_the_compiler_kernels_are_plain_python(monkeypatch: pytest.Monke
         return 2 * v
 
     assert twice(1.5) == 3.0 and not isinstance(twice, Dispatcher)
+
+
+def test_a_kernel_that_travels_can_be_called(home: Path) -> None:
+    """What numba makes of a pickled function knows nothing of entries: it must be complete by itself."""
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())(2.0))"
+    kernel = jit.njit(_twice)
+    assert kernel(1.5) == 3.0
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # with the module of this test
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps(kernel), env=environment, capture_output=True, timeout=120
+    )
+    assert done.stdout.strip() == b"4.0", done.stderr
+
+
+def _twice(v: float) -> float:
+    return 2 * v

@@ -56,8 +56,7 @@ def test_a_first_measurement_compiles_nothing_that_was_not_recorded() -> None:
         from layercert import shipped
         from layercert.io.datasets import load_dataset
         network = lc.load(shipped.path("mnist17_l1_2x20"))
-        for norm in ("linf", "l2"):
-            lc.measure(network, load_dataset(shipped.path("digits")).X[0], norm, domain=(0, 1), method="adaptive")
+        lc.measure(network, load_dataset(shipped.path("digits")).X[0], "linf", domain=(0, 1), method="adaptive")
         print(compiled)
     """
     environment = {**os.environ, "LAYERCERT_WARMUP": "1"}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from helpers.browser import browse
+from helpers.browser import Page, browse
 from layercert.cli import main
 from layercert.errors import InputError, LayerCertError, OptionError
 from layercert.explore import Plane, Scene, appendix_a, save, trace
@@ -171,23 +172,73 @@ def test_a_gif_moves(drawn: tuple[list[object], Scene], tmp_path: Path) -> None:
         assert (np.asarray(gif.convert("RGB")) != first).any()
 
 
-def test_a_page_plays(drawn: tuple[list[object], Scene], tmp_path: Path, chromium: str) -> None:
+@pytest.fixture(scope="module")
+def page(drawn: tuple[list[object], Scene], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "search.html"
+    save(drawn[0], drawn[1], path, frames=3)  # type: ignore[arg-type]
+    return path
+
+
+@pytest.fixture(scope="module")
+def tab(chromium: str) -> Iterator[Page]:
     pytest.importorskip("websockets")
-    traces, scene = drawn
-    save(traces, scene, tmp_path / "search.html", frames=3)  # type: ignore[arg-type]
     with browse(chromium) as tab:
-        tab.open(tmp_path / "search.html")
-        assert tab.js("document.getElementById('count').textContent") == "1 / 3"
-        tab.js(
-            "(() => { const a = document.getElementById('at'); a.value = 2; a.dispatchEvent(new Event('input')); })()"
-        )
-        assert "d ≤ 9.369" in tab.js("document.getElementById('caption').textContent")
-        tab.js("document.getElementById('play').click()")
-        assert tab.js("document.getElementById('play').textContent") == "Pause"
-        assert tab.js(
-            "document.getElementById('frame').decode().then(() => document.getElementById('frame').naturalWidth)"
-        )
-        assert tab.errors == []
+        yield tab
+
+
+def press(tab: Page, key: str) -> str:
+    """Press a key; where the player is then."""
+    tab.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+    tab.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+    where: str = tab.js("document.getElementById('count').textContent")
+    return where
+
+
+def test_a_page_plays(page: Path, tab: Page) -> None:
+    tab.open(page)
+    assert tab.js("document.getElementById('count').textContent") == "1 / 3"
+    tab.js("(() => { const a = document.getElementById('at'); a.value = 2; a.dispatchEvent(new Event('input')); })()")
+    assert "d ≤ 9.369" in tab.js("document.querySelector('figcaption').textContent")
+    tab.js("document.getElementById('play').click()")
+    assert tab.js("document.getElementById('play').textContent") == "Pause"
+    assert tab.js(
+        "Promise.all([...document.images].map(async i => { await i.decode(); return i.naturalWidth > 300; }))"
+    )
+    assert tab.errors == []
+
+
+def test_keys_move_the_page(page: Path, tab: Page) -> None:
+    tab.open(page)
+    assert [press(tab, key) for key in ("ArrowRight", "End", "ArrowRight", "ArrowLeft", "Home", "ArrowLeft")] == [
+        "2 / 3", "3 / 3", "3 / 3", "2 / 3", "1 / 3", "1 / 3",
+    ]  # fmt: skip
+    tab.js("document.getElementById('at').focus()")  # whose own arrows must not count twice
+    assert press(tab, "ArrowRight") == "2 / 3"
+    press(tab, " ")
+    assert tab.js("document.getElementById('play').textContent") == "Pause"
+    press(tab, " ")
+    assert tab.js("document.getElementById('play').textContent") == "Play"
+
+
+@pytest.mark.parametrize(("width", "columns"), [(1280, 1), (400, 2)])
+def test_a_phone_shows_one_method_under_the_other(page: Path, tab: Page, width: int, columns: int) -> None:
+    tab.open(page, width, 800, width == 400)
+    tab.js("Promise.all([...document.images].map(i => i.decode()))")
+    boxes = "[...document.querySelectorAll('#frames img')].map(i => i.getBoundingClientRect())"
+    assert len(set(tab.js(f"{boxes}.map(b => Math.round(b.top))"))) == columns
+    assert min(tab.js(f"{boxes}.map(b => b.width)")) > 360
+    assert tab.js("document.documentElement.scrollWidth") <= width
+
+
+def test_a_page_is_dark_where_the_reader_wants_it(page: Path, tab: Page) -> None:
+    colours = []
+    for scheme in ("dark", "light"):
+        tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        tab.open(page)
+        colours.append(tab.js("getComputedStyle(document.body).backgroundColor"))
+        turned = tab.js("getComputedStyle(document.querySelector('#frames img')).filter")
+        assert ("invert" in turned) == (scheme == "dark")
+    assert colours == ["rgb(20, 24, 29)", "rgb(255, 255, 255)"]
 
 
 def test_what_cannot_be_drawn(drawn: tuple[list[object], Scene], tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class Bar:
             disable=quiet or log or not console.is_terminal,
         )
         self._task = self._bar.add_task(
-            "", total=None, state="starting (the first time compiles kernels: about a minute)"
+            "", total=None, state="starting (the first time compiles kernels: about half a minute)"
         )
 
     def __enter__(self) -> Bar:

@@ -20,13 +20,14 @@ from typing import Any
 from numba.core import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 
+from layercert.compiled import linking
 from layercert.compiled.compiling import announce
 from layercert.compiled.sharing import Turn
 from layercert.compiled.stamp import COMPILERS, PACKAGE, stamp
 
 #: What a user reads where machine code cannot be kept for good.
 NOT_KEPT = (
-    "LayerCert cannot keep its compiled kernels ({reason}): compiling, about a minute, will be repeated {when}; "
+    "LayerCert cannot keep its compiled kernels ({reason}): compiling, about half a minute, will be repeated {when}; "
     "to avoid that, set NUMBA_CACHE_DIR to a folder that you may write to"
 )
 
@@ -39,7 +40,7 @@ class StampedCache(FunctionCache):
         self._py_func = compiled.py_func
         self._name = repr(self._py_func)
         self._source = Path(self._py_func.__code__.co_filename)
-        self._impl = _Entry(self._py_func.__code__.co_firstlineno, str(self._source))
+        self._impl = _Entry(self._py_func)
         self.enable()
 
     @cached_property
@@ -102,13 +103,28 @@ class StampedCache(FunctionCache):
 class _Entry(CompileResultCacheImpl):
     """How compiled code becomes bytes, which is numba's; where they go is not."""
 
-    def __init__(self, line: int, source: str) -> None:
-        self._lineno = line
-        self._py_file = source
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._lineno = function.__code__.co_firstlineno
+        self._py_file = function.__code__.co_filename
         self._locator = self  # asked for the file's name in a warning, and to make sure that the folder is there
 
     def ensure_cache_path(self) -> None:
         folder_for(Path(self._py_file).parent)
+
+    def reduce(self, compiled: Any) -> Any:
+        large = linking.is_separate(compiled)
+        with linking.outlined(compiled) if large else contextlib.nullcontext():
+            return linking.needed(compiled), large, super().reduce(compiled)
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        needed, large, kept = payload
+        if not linking.present(needed):
+            return None
+        compiled = super().rebuild(target_context, kept)
+        if large:
+            linking.separate(compiled, self._function)
+        return compiled
 
 
 @cache

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 #: What a user reads when machine code has to be made.
 KERNELS = (
-    "LayerCert compiles its kernels for this machine, this once: about a minute, which no time limit counts; "
+    "LayerCert compiles its kernels for this machine, this once: about half a minute, which no time limit counts; "
     "after that they are cached"
 )
 CHECKER = "LayerCert compiles its certificate checker for this machine, this once: some seconds"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numba
 import numba.extending
 from numba.core.options import DefaultOptions
 
+from layercert.compiled import linking
 from layercert.compiled.cache import StampedCache
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -88,7 +90,53 @@ def _recorded(function: F, told: Told) -> F:
 def _compiled(function: F, **options: Any) -> F:
     if _recorder:
         return _recorded(function, _recorder[0])
-    compiled = numba.njit(**_ALWAYS, **options)(function)
-    if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # else somebody debugs: plain Python
-        compiled._cache = StampedCache(compiled)  # where `cache=True` puts numba's own
-    return cast(F, compiled)
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # somebody debugs: plain Python
+        return function
+    return cast(F, Kernel(function, options).compiled)
+
+
+def _without_entry(flags: Any) -> Any:
+    flags.no_cpython_wrapper = True
+    return flags
+
+
+class Kernel:
+    """A kernel, and its entry from Python, which is compiled only where Python calls it.
+
+    Most kernels are called by kernels alone, and to take a dozen arrays in named tuples out of Python's hands takes
+    as long to compile as a kernel does.
+    """
+
+    def __init__(self, function: Callable[..., object], options: dict[str, Any]) -> None:
+        self.compiled: Any = numba.njit(**_ALWAYS, **options)(function)
+        self.compiled._compiler._customize_flags = _without_entry
+        self.compiled._cache = StampedCache(self.compiled)  # where `cache=True` puts numba's own
+        self.compiled.add_overload = self._add
+        self.compiled._compile_for_args = self._enter  # what a call from Python with new types asks
+        self.compiled.kernel = self
+        linking.register(self.compiled)
+
+    def _add(self, result: Any) -> None:
+        """Kernels may call this one now; Python may not, which is why numba's dispatcher is not told."""
+        linking.separate_if_large(result, self.compiled.py_func)
+        self.compiled.overloads[tuple(result.signature.args)] = result
+
+    def _enter(self, *args: Any) -> Any:
+        called = self.entry._compile_for_args(*args)
+        self.compiled._insert([self.compiled.typeof_pyval(a)._code for a in args], called, False)
+        return called
+
+    @cached_property
+    def entry(self) -> Any:
+        """A function of the same arguments, for Python, that calls the kernel."""
+        function = self.compiled.py_func
+        names = ", ".join(inspect.signature(function).parameters)
+        scope = {"__name__": function.__module__, "_kernel": self.compiled}
+        text = f"def {function.__name__}({names}):\n    return _kernel({names})"
+        exec(compile(text, function.__code__.co_filename, "exec"), scope)
+        plain: Any = scope[function.__name__]
+        plain.__qualname__ = f"{function.__qualname__}.entry"
+        plain.__defaults__ = function.__defaults__
+        entry = numba.njit(**_ALWAYS)(plain)
+        entry._cache = StampedCache(entry)
+        return entry

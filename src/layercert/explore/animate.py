@@ -9,13 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from layercert.errors import LayerCertError, MissingPackageError, OptionError
-from layercert.explore.draw import Scene, describe, figure
+from layercert.explore.draw import Scene, bare, describe, figure, legend
 from layercert.explore.trace import State, Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PICTURES = (".png", ".svg", ".pdf")
 ANIMATIONS = (".gif", ".html")
+#: Dots per inch of the pictures in a page: sharp at the largest width that it gives them.
+PAGE_DPI = 140
 
 
 def save(traces: Sequence[Trace], scene: Scene, path: Path, frames: int = 60) -> None:
@@ -61,10 +67,14 @@ def _evenly(count: int, frames: int) -> list[int]:
     return sorted({round(k * (count - 1) / (frames - 1)) for k in range(frames)})
 
 
-def _png(traces: Sequence[Trace], states: Sequence[State], scene: Scene, dpi: int) -> bytes:
+def _png(made: Figure, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    figure(traces, states, scene, dpi).savefig(buffer, format="png")
+    made.savefig(buffer, format="png", **options)
     return buffer.getvalue()
+
+
+def _embedded(made: Figure, **options: Any) -> str:
+    return "data:image/png;base64," + base64.b64encode(_png(made, **options)).decode()
 
 
 def _gif(traces: Sequence[Trace], scene: Scene, path: Path, frames: int) -> None:
@@ -73,7 +83,7 @@ def _gif(traces: Sequence[Trace], scene: Scene, path: Path, frames: int) -> None
     except ImportError:
         raise MissingPackageError("pillow", "writing a GIF", "plot") from None
     pictures = [
-        Image.open(io.BytesIO(_png(traces, states, scene, 72))).convert("RGB").quantize(128)
+        Image.open(io.BytesIO(_png(figure(traces, states, scene, 72)))).convert("RGB").quantize(128)
         for states in moments(traces, frames)
     ]
     pace = [max(60, 12_000 // len(pictures))] * (len(pictures) - 1) + [3_000]  # milliseconds; the end stays a while
@@ -81,15 +91,17 @@ def _gif(traces: Sequence[Trace], scene: Scene, path: Path, frames: int) -> None
 
 
 def _html(traces: Sequence[Trace], scene: Scene, path: Path, frames: int) -> None:
+    """A picture per method and moment, which stand side by side where there is room and under each other on a phone."""
     sources, captions = [], []
     for states in moments(traces, frames):
-        sources.append("data:image/png;base64," + base64.b64encode(_png(traces, states, scene, 90)).decode())
-        captions.append(" · ".join(f"{t.method}: {describe(t, s)}" for t, s in zip(traces, states, strict=True)))
-    title = " and ".join(trace.method for trace in traces)
+        pairs = list(zip(traces, states, strict=True))
+        sources.append([_embedded(bare(t, s, scene, PAGE_DPI)) for t, s in pairs])
+        captions.append([describe(t, s) for t, s in pairs])
+    ends = [trace.state() for trace in traces]
+    key = _embedded(legend(ends, scene, PAGE_DPI), bbox_inches="tight")
+    names = [trace.method for trace in traces]
     page = resources.files("layercert.explore").joinpath("player.html").read_text(encoding="utf-8")
-    page = (
-        page.replace("TITLE", title)
-        .replace("SOURCES", json.dumps(sources))
-        .replace("CAPTIONS", json.dumps(captions).replace("<", "\\u003c"))
-    )
+    page = page.replace("TITLE", " and ".join(names))
+    for word, value in (("NAMES", names), ("CAPTIONS", captions), ("LEGEND", key), ("SOURCES", sources)):
+        page = page.replace(word, json.dumps(value).replace("<", "\\u003c"))
     path.write_text(page, encoding="utf-8")

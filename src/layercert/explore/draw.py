@@ -1,4 +1,4 @@
-"""Moments of searches as pictures, one panel a method: regions, ball, restriction, decision boundary, witness."""
+"""Moments of searches as pictures, one panel per method: regions, ball, restriction, decision boundary, witness."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ PENDING, PRUNED, CURRENT = "#f59e0b", "#9ca3af", "#facc15"
 BALL, BOUNDARY, CUT, WITNESS = "#111827", "#dc2626", "#7c3aed", "#dc2626"
 #: Visits are numbered in the picture up to this many.
 NUMBERED = 40
+#: Inches of a panel in a picture.
+PANEL = 5.6
 #: Points of the grid on which the decision boundary is found.
 GRID = 301
 
@@ -60,17 +62,37 @@ def _window(traces: Sequence[Trace], marks: Sequence[tuple[Vector, str]]) -> Win
 
 
 def figure(traces: Sequence[Trace], states: Sequence[State], scene: Scene, dpi: int = 110) -> Figure:
-    """One panel a trace, each in its state."""
+    """One panel per trace, each in its state, with its title; the legend stands below."""
+    columns, below = (4, 1.3) if len(traces) > 1 else (2, 1.9)  # the same for all moments: frames are of one size
+    made = _empty(0.4 + PANEL * len(traces), PANEL + below, dpi)
+    panels = made.subplots(1, len(traces), squeeze=False)[0]
+    for axes, trace, state in zip(panels, traces, states, strict=True):
+        panel(axes, trace, state, scene)
+        axes.set_title(f"{trace.method}\n{describe(trace, state)}", fontsize=10)
+    made.legend(handles=_legend(states, scene), loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    return made
+
+
+def bare(trace: Trace, state: State, scene: Scene, dpi: int) -> Figure:
+    """A panel alone, for a page that has title and legend of its own; small, so that a phone shows readable letters."""
+    made = _empty(4.4, 4.4, dpi)
+    panel(made.subplots(), trace, state, scene)
+    return made
+
+
+def legend(states: Sequence[State], scene: Scene, dpi: int) -> Figure:
+    """The legend alone; to be saved with `bbox_inches="tight"`."""
+    made = _empty(5.6, 1.6, dpi)
+    made.legend(handles=_legend(states, scene), loc="center", ncols=2, frameon=False, fontsize=9)
+    return made
+
+
+def _empty(width: float, height: float, dpi: int) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingPackageError("matplotlib", "drawing a search", "plot") from None
-    made = Figure(figsize=(0.4 + 5.6 * len(traces), 6.9), dpi=dpi, layout="constrained")
-    panels = made.subplots(1, len(traces), squeeze=False)[0]
-    for axes, trace, state in zip(panels, traces, states, strict=True):
-        panel(axes, trace, state, scene)
-    made.legend(handles=_legend(states, scene), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    return made
+    return Figure(figsize=(width, height), dpi=dpi, layout="constrained")
 
 
 def panel(axes: Axes, trace: Trace, state: State, scene: Scene) -> None:
@@ -98,7 +120,6 @@ def panel(axes: Axes, trace: Trace, state: State, scene: Scene) -> None:
         )
     if state.witness is not None:
         axes.plot(*state.witness, "*", color=WITNESS, mec="white", mew=0.6, ms=14, zorder=10)
-    axes.set_title(f"{trace.method}\n{describe(trace, state)}", fontsize=10)
 
 
 def describe(trace: Trace, state: State) -> str:
