@@ -52,7 +52,8 @@ class Network:
         runtime: The model's own (onnxruntime, PyTorch), asked whether a witness holds there too.
         dropped: An order-preserving operation the reader left out at the end, by name: outputs are then logits.
         input_shape: The shape of one input in the model's file, () where the source has none.
-        input_range: What the model itself clips its input to; the layers do so too.
+        input_range: What the model itself clips its input to; the layers do so too. Two numbers; an interval per input
+            where a question with weights has scaled them.
         threshold: With a single output: above it the class is 1, else 0.
         input_names: Names of the inputs (columns of a table), () where the source has none.
     """
@@ -63,7 +64,7 @@ class Network:
     runtime: Callable[[Vector], Vector | None] | None = None
     dropped: str = ""
     input_shape: tuple[int, ...] = ()
-    input_range: tuple[float, float] | None = None
+    input_range: tuple[float, float] | tuple[Vector, Vector] | None = None
     threshold: float = 0.0
     input_names: tuple[str, ...] = ()
 

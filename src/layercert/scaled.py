@@ -107,7 +107,7 @@ def scaled(problem: Problem, reach: float) -> Scaled:
     clauses = tuple(_loosened(clause, error) for clause in problem.clauses)
     inner = replace(
         problem,
-        network=Network((W, *network.maps[1:]), network.biases, network.source),
+        network=Network((W, *network.maps[1:]), network.biases, network.source, input_range=_range(problem, s, x)),
         x=x,
         clauses=clauses,
         norm=Norm(norm.p),
@@ -115,6 +115,14 @@ def scaled(problem: Problem, reach: float) -> Scaled:
         domain=domain,
     )
     return Scaled(problem, inner, s, slip, reach)
+
+
+def _range(problem: Problem, s: Vector, x: Vector) -> tuple[Vector, Vector] | None:
+    """What the model clips its input to, an interval per coordinate now: for attacks; nothing is proved with it."""
+    if problem.network.input_range is None:
+        return None
+    low, high = ((end - problem.x) / s + x for end in problem.network.input_range)
+    return low, high
 
 
 def _is_power_of_two(values: Vector) -> Mask:

@@ -19,6 +19,7 @@ from layercert.attack.attack import attack, settle
 from layercert.io.inputs import load_inputs
 from layercert.network import Network
 from layercert.problem import robustness
+from layercert.scaled import scaled
 
 
 @given(networks(), st.sampled_from(NORMS), st.booleans(), st.integers(0, 1000))
@@ -57,6 +58,22 @@ def test_a_model_that_clips_its_input_is_attacked_inside_the_range(norm: str) ->
         assert plain is not None and found is not None
         assert found[1] <= 1.01 * plain[1]
         assert (clipping(net)(x + found[0]) == clipping(net)(np.clip(x + found[0], 0, 1))).all()
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_the_range_is_known_in_scaled_coordinates(norm: str) -> None:
+    """Weights scale the inputs, and the range with them: a digit on the rim is attacked as well as without weights."""
+    net = lc.load(shipped.path("mnist17_l1_2x20"))
+    weights = np.random.default_rng(0).uniform(0.5, 3.0, net.inputs)
+    x = load_inputs(shipped.path("digits"), "0").X[0]
+    plain = attack(scaled(robustness(net, x, norm, domain=(0, 1), weights=weights), 1e3).problem)
+    inner = scaled(robustness(clipping(net), x, norm, weights=weights), 1e3)
+    found = attack(inner.problem)
+    assert plain is not None and found is not None
+    assert found[1] <= 1.01 * plain[1]
+    low, high = inner.problem.network.input_range or (np.nan, np.nan)
+    assert x + inner.offset(low - inner.problem.x) == pytest.approx(0.0, abs=1e-12)
+    assert x + inner.offset(high - inner.problem.x) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_an_input_outside_the_range_that_the_model_clips_to() -> None:

@@ -65,7 +65,7 @@ def _starts(problem: Problem) -> list[Problem]:
     ends = (np.minimum(low, x), np.maximum(high, x))
     if problem.domain is not None:
         ends = (np.maximum(ends[0], problem.domain[0]), np.minimum(ends[1], problem.domain[1]))
-    inward = INWARD * (high - low if math.isfinite(high - low) else 1.0 + abs(low))
+    inward = INWARD * np.where(np.isfinite(np.subtract(high, low)), np.subtract(high, low), 1.0 + np.abs(low))
     inside = np.clip(np.clip(x, low + inward, high - inward), *ends)
     return [replace(problem, domain=ends), replace(problem, domain=ends, x=inside)]
 
