@@ -22,11 +22,14 @@ from layercert.result import Result, Status, Verdict
 from layercert.search.branching import Branching
 from layercert.search.task import GAP, horizon
 from layercert.session import GRACE, MARGIN, NOISE, How, Progress, Session, Watch
-from layercert.system import clock
+from layercert.system import clock, notebook
 from layercert.system.threads import one_thread
 
 __all__ = ["GAP", "MARGIN", "NOISE", "How", "Progress", "Watch"]
 __all__ += ["closest", "deadline_of", "decide", "measure", "verify"]
+
+#: Seconds after which a notebook shows how far a search is.
+PATIENCE = 1.0
 
 
 # The long signatures here are contracts: what a user may say is said by name. Inside, the question is a Problem and
@@ -304,9 +307,19 @@ def _verdict(found: bool, proved: bool) -> Verdict:
 def _search(problem: Problem, how: How, stop_at_witness: bool) -> Session:
     """Let a session go on until its search ends, the budget is spent, or the question is answered."""
     recording = Recording() if how.certificate else None
+    line = notebook.Line(PATIENCE) if how.watch is None and notebook.in_notebook() else None
+    if line is not None:
+        how = replace(how, watch=lambda progress, _: line.show(_bounds(progress)))
     session = Session(problem, how, stop_at_witness, deadline_of(how.time_limit), recording)
     session.advance()
+    if line is not None:
+        line.show("", last=True)  # the result takes its place
     return session
+
+
+def _bounds(progress: Progress) -> str:
+    upper = "?" if math.isinf(progress.upper) else f"{progress.upper:.5f}"
+    return f"{progress.lower:.5f} <= distance <= {upper}, {progress.seconds:.0f} s"
 
 
 def _why_open(progress: Progress) -> str:

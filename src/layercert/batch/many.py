@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from layercert.questions import Fixed, OneOf, Target, Weights, check_network, in
 from layercert.result import Result, Status
 from layercert.run import GAP, measure
 from layercert.shapes import flattened
+from layercert.system import notebook
 
 #: What a row of the table says, from left to right.
 COLUMNS = (
@@ -92,8 +95,18 @@ class Measurements:
         lines = [shown, *([_text(row[name]) for name in shown] for row in self.rows())]
         widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
         text = ["  ".join(v.ljust(w) for v, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-        counts = Counter(str(r.status) for r in self)
-        return "\n".join([*text, ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))])
+        return "\n".join([*text, _text_of(Counter(str(r.status) for r in self))])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table of the answers that are there, and their counts."""
+        shown = [name for name in COLUMNS if name not in ("norm", "method", "programs")]
+        ready = [(i, r) for i, r in enumerate(self._results)]
+        cells = [[_text(i if name == "input" else _plain(getattr(r, name))) for name in shown] for i, r in ready]
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+        head = "".join(f"<th>{name}</th>" for name in shown)
+        counts = _text_of(Counter(str(r.status) for _, r in ready))
+        text = f"{len(ready)} of {self._count} inputs measured" + (f": {counts}" if counts else "")
+        return f"<p>{text}</p><table><tr>{head}</tr>{body}</table>"
 
     def __repr__(self) -> str:
         return f"Measurements({len(self._results)} of {self._count} inputs measured)"
@@ -147,7 +160,7 @@ def measure_all(
         gap: A search ends when (upper - lower) / upper is this small, and "exact" means exact up to it.
         threads: How many threads one search may use; by default the method's own choice.
         stack: The solvers for distance programs.
-        progress: Whether to draw a progress bar; by default on a terminal.
+        progress: Whether to draw a progress bar; by default on a terminal and in a notebook.
 
     Returns:
         The results: iterate to have them as they come, or take `rows()`, `to_pandas()`, `print`.
@@ -191,8 +204,12 @@ def _here(network: Network, X: Any, labels: list[int | None], options: Options) 
     for x, label in zip(X, labels, strict=True):
         yield measure(
             network, x, norm, label, options.radius, options.domain, method, options.time_limit, options.certificates,
-            gap=options.gap, threads=options.threads, stack=options.stack, **options.question,
+            gap=options.gap, threads=options.threads, stack=options.stack, watch=_unwatched, **options.question,
         )  # fmt: skip
+
+
+def _unwatched(progress: object, event: object) -> None:
+    """The line of all inputs is enough."""
 
 
 def _elsewhere(network: Network, X: Any, labels: list[int | None], options: Options, jobs: int) -> Iterator[Result]:
@@ -227,7 +244,10 @@ def _result(outcome: Outcome, plan: Plan) -> Result:
 
 
 def _shown(results: Iterator[Result], count: int, progress: bool | None) -> Iterator[Result]:
-    """The same results, with a bar on stderr while they come."""
+    """The same results, with a bar on stderr while they come, or a line in a notebook."""
+    if notebook.in_notebook():
+        yield from _shown_in_notebook(results, count, progress is not False)
+        return
     on = sys.stderr.isatty() if progress is None else progress
     columns = (MofNCompleteColumn(), BarColumn(bar_width=24), TextColumn("{task.fields[state]}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not on) as bar:
@@ -235,8 +255,22 @@ def _shown(results: Iterator[Result], count: int, progress: bool | None) -> Iter
         counts: Counter[str] = Counter()
         for result in results:
             counts[str(result.status)] += 1
-            bar.update(task, advance=1, state=", ".join(f"{k} {status}" for status, k in sorted(counts.items())))
+            bar.update(task, advance=1, state=_text_of(counts))
             yield result
+
+
+def _shown_in_notebook(results: Iterator[Result], count: int, on: bool) -> Iterator[Result]:
+    line, counts, started = notebook.Line(), Counter[str](), time.monotonic()
+    for done, result in enumerate(results, 1):
+        counts[str(result.status)] += 1
+        if on:
+            seconds = time.monotonic() - started
+            line.show(f"{done} of {count} inputs, {seconds:.0f} s: {_text_of(counts)}", last=done == count)
+        yield result
+
+
+def _text_of(counts: Counter[str]) -> str:
+    return ", ".join(f"{k} {status}" for status, k in sorted(counts.items()))
 
 
 def _collect(X: Any) -> tuple[list[Any], list[Any] | None]:
