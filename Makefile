@@ -31,7 +31,7 @@ help:
 	@echo "make format   let ruff rewrite what it can"
 	@echo "make docs     the documentation, in build/site"
 	@echo "make bench    the paper's experiments: make bench ARGS='...'"
-	@echo "make soundness  the audit: 49,000 random cases held against rational truth (docs/soundness.md)"
+	@echo "make soundness  the audit: 50,000 random cases held against rational truth (docs/soundness.md)"
 	@echo "make install  the development environment in $(VENV)"
 	@echo "make clean    remove $(VENV), caches and builds"
 

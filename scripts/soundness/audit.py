@@ -22,6 +22,7 @@ from soundness.discrete import whole
 from soundness.files import files
 from soundness.graphs import graphs
 from soundness.kind import Kind, Outcome
+from soundness.pieces import lent, resumed
 from soundness.proofs import certificates
 from soundness.properties import properties
 
@@ -40,6 +41,8 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "whole": (whole, 2000),
     "checkers": (checkers, 600),
     "sparse": (sparse, 2000),
+    "resumed": (resumed, 1000),
+    "lent": (lent, 600),
 }
 #: Seconds after which a case that does not end is a fault; compiling is part of the first ones, on busy machines too.
 PATIENCE = 1200
