@@ -85,9 +85,16 @@ class TestChecks:
         with pytest.raises(InputError, match=r"high end of the domain has shape \(2, 2, 3\), .* expects \(3, 2, 2\)"):
             robustness(net, np.zeros(12), domain=(low, high.transpose(1, 2, 0)))
 
-    @pytest.mark.parametrize("x", [[0.2, 0.3], [], np.zeros((2, 1))])
-    def test_input_of_the_wrong_shape(self, x: object) -> None:
-        with pytest.raises(InputError, match=r"the network expects 1; pass one input at a time"):
+    @pytest.mark.parametrize(
+        ("x", "remedy"),
+        [
+            ([], "pass one input, in that shape"),
+            ([0.2, 0.3], "these may be 2 inputs: lc.measure_all takes many"),
+            (np.zeros((2, 1)), "these may be 2 inputs: lc.measure_all takes many"),
+        ],
+    )
+    def test_input_of_the_wrong_shape(self, x: object, remedy: str) -> None:
+        with pytest.raises(InputError, match=f"the network expects 1; {remedy}"):
             robustness(LINE, x)  # type: ignore[arg-type]
 
     def test_nan_input(self) -> None:

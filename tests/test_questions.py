@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
@@ -242,7 +243,11 @@ def test_a_series_of_pandas_brings_its_names() -> None:
         ("target", 7, "target 7 is out of range: the network has 3 outputs"),
         ("target", "dog", "a target is a class number or several of them, got 'dog'"),
         ("target", [], "there is no target"),
-        ("weights", [1.0, 2.0], "the list of weights has 2 numbers"),
+        (
+            "weights",
+            [1.0, 2.0],
+            "the list of weights has 2 numbers (shape (2,)), the network expects 3; pass one number per input",
+        ),
         ("weights", [1.0, 0.0, 1.0], "got 0 for input 1"),
         ("weights", {"age": 2.0}, "there is no input 'age'; inputs have no names here; positions are 0..2"),
         ("fixed", [3], "input 3 is out of range: there are 3 inputs, 0..2"),
@@ -251,7 +256,7 @@ def test_a_series_of_pandas_brings_its_names() -> None:
     ],
 )
 def test_messages(option: str, value: object, message: str) -> None:
-    with pytest.raises((InputError, OptionError), match=message.replace("(", r"\(")):
+    with pytest.raises((InputError, OptionError), match=re.escape(message)):
         lc.measure(random_network(0), np.zeros(3), **{option: value})  # type: ignore[arg-type]
 
 

@@ -11,6 +11,8 @@ from layercert.errors import InputError
 from layercert.linear_maps import real
 
 Shape = tuple[int, ...]
+#: What messages call the point itself.
+INPUT = "input"
 
 
 def image_shape(model: Shape) -> Shape:
@@ -28,6 +30,15 @@ def _as_image(inputs: int) -> str:
     return ""
 
 
+def _remedy(given: int, inputs: int, what: str) -> str:
+    own = "in that shape or flattened in the model's own order"
+    if what != INPUT:
+        return f"pass one number per input, {own}"
+    if given and given % inputs == 0:
+        return f"these may be {given // inputs} inputs: lc.measure_all takes many, this takes one, {own}"
+    return f"pass one input, {own}"
+
+
 def flattened(x: ArrayLike, inputs: int, model: Shape, what: str) -> Vector:
     """One number per input, from an array that is flat or has the model's own shape (() where that is not known)."""
     try:
@@ -38,8 +49,7 @@ def flattened(x: ArrayLike, inputs: int, model: Shape, what: str) -> Vector:
     if v.size != inputs:
         raise InputError(
             f"the {what} has {v.size} numbers (shape {v.shape}), the network expects {inputs}"
-            f"{f' in the shape {image}' if image else _as_image(inputs)}; "
-            "pass one input at a time, in that shape or flattened in the model's own order"
+            f"{f' in the shape {image}' if image else _as_image(inputs)}; {_remedy(v.size, inputs, what)}"
         )
     axes, mine = ([n for n in shape if n > 1] for shape in (v.shape, model))
     # axes of length 1 change no order; rows of a grey image follow each other in every model that takes a vector

@@ -44,6 +44,7 @@ class _Watch(event.Listener):
 
     def __init__(self) -> None:
         self.depth = 0
+        self.stopped = False  # by us: it may stand still already
 
     def on_start(self, event: Any) -> None:
         home = _module(event)
@@ -52,13 +53,15 @@ class _Watch(event.Listener):
                 announce(CHECKER if home[1:2] == ["certificate"] else KERNELS)
                 if home[1:2] in (["attack"], ["search"]):
                     helper.call()
-                clock.stop()
+                self.stopped = not clock.stands_still()
+                if self.stopped:
+                    clock.stop()
             self.depth += 1
 
     def on_end(self, event: Any) -> None:
         if _module(event)[0] == "layercert":
             self.depth -= 1
-            if self.depth == 0:
+            if self.depth == 0 and self.stopped:
                 clock.go_on()
 
 

@@ -13,6 +13,7 @@ from numba.core.options import DefaultOptions
 
 from layercert.compiled import linking
 from layercert.compiled.cache import StampedCache
+from layercert.system import clock
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -122,7 +123,8 @@ class Kernel:
         self.compiled.overloads[tuple(result.signature.args)] = result
 
     def _enter(self, *args: Any) -> Any:
-        called = self.entry._compile_for_args(*args)
+        with clock.standing_still():  # loading machine code is no part of a search either
+            called = self.entry._compile_for_args(*args)
         self.compiled._insert([self.compiled.typeof_pyval(a)._code for a in args], called, False)
         return called
 
@@ -132,9 +134,9 @@ class Kernel:
         function = self.compiled.py_func
         names = ", ".join(inspect.signature(function).parameters)
         scope = {"__name__": function.__module__, "_kernel": self.compiled}
-        text = f"def {function.__name__}({names}):\n    return _kernel({names})"
+        text = f"def entry({names}):\n    return _kernel({names})"
         exec(compile(text, function.__code__.co_filename, "exec"), scope)
-        plain: Any = scope[function.__name__]
+        plain: Any = scope["entry"]
         plain.__qualname__ = f"{function.__qualname__}.entry"
         plain.__defaults__ = function.__defaults__
         entry = numba.njit(**_ALWAYS)(plain)

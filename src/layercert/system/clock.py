@@ -113,6 +113,10 @@ def go_on() -> None:
             told(False)
 
 
+def stands_still() -> bool:
+    return _since is not None
+
+
 @contextmanager
 def standing_still() -> Iterator[None]:
     """While this lasts the clock does not move; inside of compiling it does not anyway."""
