@@ -24,6 +24,9 @@ Indices: TypeAlias = NDArray[np.intp]
 #: Unit roundoff of float64: every rounded operation is exact up to a factor 1 + e, |e| <= EPS.
 EPS = float(np.finfo(np.float64).eps) / 2
 
+#: Covers nine rounded operations: the margin of a short formula, relative to its terms (what is left may cancel).
+FEW = 1e-15
+
 #: Numbers up to LARGE can be multiplied along any path of a network without overflow, and what underflow takes from all
 #: products of a pass together stays below TINY: the absolute part of every rounding margin. See magnitude.py.
 LARGE = 1e75

@@ -20,7 +20,7 @@ from layercert.certificate.checker import check
 from layercert.certificate.claim import BoxTree
 from layercert.certify import Recording, prove
 from layercert.certify.digest import Digest
-from layercert.certify.log import Aim, Log, Node, Rows, Step
+from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
 from layercert.network import Network
 from layercert.problem import robustness
 from layercert.programs.stacks import make_chain
@@ -113,12 +113,12 @@ def test_networks_that_do_not_fit_dense_have_certificates(
     assert check(net, r.certificate).ok
 
 
-def rows_at(first: int, targets: list[int]) -> Rows:
+def rows_at(first: int, targets: list[int]) -> LoggedRows:
     """Rows without slopes or multipliers of sides."""
     n, none = len(targets), np.zeros(0, np.int32)
     zeros = np.zeros(n, np.int64)
     own = Digest(zeros, none, zeros, none, none.astype(np.uint8), zeros, none, np.zeros(0))
-    return Rows(first, np.array(targets), np.ones(n), np.zeros(n), np.arange(1.0, n + 1), own)
+    return LoggedRows(first, np.array(targets), np.ones(n), np.zeros(n), np.arange(1.0, n + 1), own)
 
 
 def test_what_no_leaf_rests_on_is_left_out() -> None:

@@ -24,6 +24,15 @@ CROSSINGS, SHORT = 30, 1e-4
 SLIGHT = 1e-3
 #: A run from x comes to rest at this gain, the best of all at that one.
 COARSE, FINE = 3e-3, 1e-6
+#: A step goes a little beyond the plane where its piece is zero, relative to the value on this side, so that rounding
+#: does not leave it there: on the way to the point nearest to x, straight through, and along the boundary.
+ONTO, THROUGH, BEYOND = 1e-9, 1.02, 1e-12
+#: The part of its way that a step goes after the first one: the plane is that of another piece there.
+PACE = 0.7
+#: The first of so many parts of all steps go to the plane's point nearest to x; after that, any unsafe point will do.
+AT_FIRST = 3
+#: Random starts lie about this part of the best distance away; a run that rests this many times as far is given up.
+SPREAD, HOPELESS = 0.6, 2.0
 
 
 class PackedProblem(NamedTuple):
@@ -141,7 +150,8 @@ def seek(
     """From x + start to an unsafe point of one clause, then towards x along the boundary until that stalls.
 
     Returns the distance and offset of the nearest point found, the distance being inf when there is none. A run comes
-    to rest when a slide brings it nearer by less than the share `rest`, and is given up where it rests beyond 2*best.
+    to rest when a slide brings it nearer by less than the share `rest`, and is given up where it rests HOPELESS
+    times as far away as the best.
     """
     p, w, room = asked.p, start.copy(), room_for(asked)
     value = approach(asked, clause, w, steps, room, timer)
@@ -154,7 +164,7 @@ def seek(
             break
         value = last_unsafe(asked, clause, w, trial, value, room)
         length = lp_norm(w, p)
-        if length > distance * (1.0 - rest) or (length > 2.0 * best and distance < np.inf):
+        if length > distance * (1.0 - rest) or (length > HOPELESS * best and distance < np.inf):
             distance = min(distance, length)
             break
         distance = length
@@ -168,7 +178,7 @@ def seek(
         if at <= 0:  # the piece's plane has x on its unsafe side
             clear(trial)
             continue
-        shorter, _ = nearest_step(g, at * (1.0 + 1e-12), asked.lo, asked.hi, asked.boxed, p, trial)
+        shorter, _ = nearest_step(g, at * (1.0 + BEYOND), asked.lo, asked.hi, asked.boxed, p, trial)
         if not shorter < distance:
             break
     return distance, w
@@ -190,21 +200,21 @@ def approach(asked: PackedProblem, clause: int, w: Vector, steps: int, room: Roo
             break
         row_gradient(asked, room.z, row, room.S, g)
         # alternate between the plane's point nearest to x (short in the end) and nearest to v (sure to get there)
-        from_x = step < steps // 3
+        from_x = step < steps // AT_FIRST
         at = value
         if from_x:
             for i in range(n):
                 at -= g[i] * w[i]
             from_x = at > 0
         if from_x:
-            length, _ = nearest_step(g, at * (1.0 + 1e-9), lo, hi, asked.boxed, p, move)
+            length, _ = nearest_step(g, at * (1.0 + ONTO), lo, hi, asked.boxed, p, move)
             for i in range(n):
                 move[i] -= w[i]
-            pace = 1.0 if step == 0 else 0.7
+            pace = 1.0 if step == 0 else PACE
         else:
             for i in range(n):
                 room.near_lo[i], room.near_hi[i] = lo[i] - w[i], hi[i] - w[i]
-            length, _ = nearest_step(g, value * 1.02, room.near_lo, room.near_hi, asked.boxed, p, move)
+            length, _ = nearest_step(g, value * THROUGH, room.near_lo, room.near_hi, asked.boxed, p, move)
             pace = 1.0
         if not np.isfinite(length) and lp_norm(move, p) == 0.0:
             break
@@ -286,7 +296,7 @@ def run(
         for i in range(n):
             # half of the starts lie around x, half around the best point
             about = found[i] if r % 2 == 1 else 0.0
-            start[i] = min(max(about + start[i] * 0.6 * size / length, lo[i]), hi[i])
+            start[i] = min(max(about + start[i] * SPREAD * size / length, lo[i]), hi[i])
         d, w = seek(asked, clause, start, steps, best, COARSE, timer)
         if d < best:
             best, winner = d, clause

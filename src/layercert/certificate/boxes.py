@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Matrix, Signs, Vector
-from layercert.certificate.forms import Net, Work, bound_neurons, bound_rows
+from layercert.certificate.forms import BoxScratch, Net, bound_neurons, bound_rows
 from layercert.compiled.jit import njit, njit_sums
 
 #: Steps in the search for weights.
@@ -23,11 +23,11 @@ MOST_OPEN = 4096
 
 
 @njit_sums
-def examine(net: Net, w: Work, lo: Vector, hi: Vector, side: Signs, blame: Vector) -> bool:
+def examine(net: Net, w: BoxScratch, lo: Vector, hi: Vector, side: Signs, blame: Vector) -> bool:
     """True: no unsafe point in the box, proved. Else the box is shaved, and blame tells which input to cut.
 
-    An unstable neuron costs its |A| iu, and input j makes up pull_j / (hi - lo) of its width; the proof does not depend
-    on this advice.
+    An unstable neuron costs its |A| iu, and input j makes up influence_j / (hi - lo) of its width; the proof does not
+    depend on this advice.
     """
     if not bound_neurons(net, w, lo, hi, side):
         blame[:] = hi - lo
@@ -56,7 +56,7 @@ def examine(net: Net, w: Work, lo: Vector, hi: Vector, side: Signs, blame: Vecto
                 cost = 0.0
                 for r in range(rows):
                     cost += mu[r] * w.coef[r, k, i]
-                blame += cost * w.iu[k, i] / (w.hi[k, i] - w.lo[k, i]) * w.pull[k, i]
+                blame += cost * w.iu[k, i] / (w.hi[k, i] - w.lo[k, i]) * w.influence[k, i]
     for j in range(len(lo)):
         blame[j] *= 0.5 * (hi[j] - lo[j]) / w.rad[j] if w.rad[j] > 0.0 else 0.0
     if not blame.max() > 0.0:
@@ -156,7 +156,7 @@ def shave(G: Matrix, s: Vector, mu: Vector, mid: Vector, lo: Vector, hi: Vector,
 
 @njit
 def walk(
-    net: Net, w: Work, root_lo: Vector, root_hi: Vector, axis: NDArray[np.int32], cut: Vector
+    net: Net, w: BoxScratch, root_lo: Vector, root_hi: Vector, axis: NDArray[np.int32], cut: Vector
 ) -> tuple[int, int, int]:
     """Prove a tree, nodes in preorder: (verdict, node, leaves).
 

@@ -60,7 +60,7 @@ class Forms(NamedTuple):
     size: Vector  # no value is larger
 
 
-class Work(NamedTuple):
+class BoxScratch(NamedTuple):
     """Memory, overwritten by every box. The layer index 0 stands for the inputs."""
 
     live: Indices  # (L + 1, widest): neurons that are not off
@@ -70,7 +70,7 @@ class Work(NamedTuple):
     su: Matrix
     iu: Matrix
     size: Matrix
-    pull: Tensor  # (L + 1, widest, inputs): how far an input can move a pre-activation
+    influence: Tensor  # (L + 1, widest, inputs): how far an input can move a pre-activation
     here: Forms  # pre-activations of the present layer
     below: Forms  # outputs of the layer below
     A: Matrix
@@ -81,14 +81,14 @@ class Work(NamedTuple):
     rad: Vector
 
 
-def work(net: Net) -> Work:
+def work(net: Net) -> BoxScratch:
     depth, widest, rows, n = len(net.widths), net.W.shape[1], len(net.d), int(net.widths[0])
     symbols = int(net.widths.sum())
     lo, hi, su, iu, size = (np.zeros((depth, widest)) for _ in range(5))
     here, below = (
         Forms(np.zeros((widest, symbols)), np.zeros(widest), np.zeros(widest), np.zeros(widest)) for _ in range(2)
     )
-    return Work(
+    return BoxScratch(
         np.zeros((depth, widest), np.intp), np.zeros(depth, np.intp), lo, hi, su, iu, size,
         np.zeros((depth, widest, n)), here, below, np.zeros((2, widest)), np.zeros((rows, depth, widest)),
         np.zeros((rows, n)), np.zeros(rows), np.zeros(n), np.zeros(n),
@@ -96,7 +96,7 @@ def work(net: Net) -> Work:
 
 
 @njit_sums
-def bound_neurons(net: Net, w: Work, lo: Vector, hi: Vector, side: Signs) -> bool:
+def bound_neurons(net: Net, w: BoxScratch, lo: Vector, hi: Vector, side: Signs) -> bool:
     """Bounds of all neurons on the box; False when numbers are too large.
 
     side[k, i] is +1 or -1 where neuron i of layer k is known to be on or off all over the box; it is filled in.
@@ -130,7 +130,7 @@ def bound_neurons(net: Net, w: Work, lo: Vector, hi: Vector, side: Signs) -> boo
 
 
 @njit_sums
-def inputs_of(w: Work, lo: Vector, hi: Vector) -> None:
+def inputs_of(w: BoxScratch, lo: Vector, hi: Vector) -> None:
     """The forms of the inputs: one symbol each."""
     n = len(lo)
     for j in range(n):
@@ -144,7 +144,7 @@ def inputs_of(w: Work, lo: Vector, hi: Vector) -> None:
 
 
 @njit_sums
-def row_of(net: Net, w: Work, k: int, i: int, place: int, symbols: int) -> tuple[float, float, float]:
+def row_of(net: Net, w: BoxScratch, k: int, i: int, place: int, symbols: int) -> tuple[float, float, float]:
     """The form of neuron i of layer k, put at a place of `here`; the size of its terms, and its bounds."""
     below = w.below
     value = net.b[k - 1, i]
@@ -176,14 +176,14 @@ def row_of(net: Net, w: Work, k: int, i: int, place: int, symbols: int) -> tuple
 
 
 @njit_sums
-def outputs_of(net: Net, w: Work, k: int, side: Signs, symbols: int, fresh: int) -> None:
+def outputs_of(net: Net, w: BoxScratch, k: int, side: Signs, symbols: int, fresh: int) -> None:
     """What relu makes of the forms of layer k; a neuron that may change sign brings a fresh symbol."""
     here, below = w.here, w.below
     new = symbols
     for q in range(w.number[k]):
         i = w.live[k, q]
         row, out = here.row[q], below.row[q]
-        w.pull[k, i] = np.abs(row[: len(w.mid)])
+        w.influence[k, i] = np.abs(row[: len(w.mid)])
         out[symbols : symbols + fresh] = 0.0
         su, iu, slip = 1.0, 0.0, here.slip[q]
         if side[k, i] == 0:
@@ -201,7 +201,7 @@ def outputs_of(net: Net, w: Work, k: int, side: Signs, symbols: int, fresh: int)
 
 
 @njit_sums
-def bound_rows(net: Net, w: Work, side: Signs) -> None:
+def bound_rows(net: Net, w: BoxScratch, side: Signs) -> None:
     """G and s with G_r.(v - mid) + s_r <= row r at every v of the box."""
     L = len(net.widths) - 1
     for r in range(len(net.d)):

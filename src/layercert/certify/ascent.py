@@ -81,14 +81,14 @@ class Ascent:
     def move(self, region: Any, k: int, done: Pass, known: Mask) -> Any:
         """The parameters of rows of layer k after a pass at the one node of the region: layers.Rows, moved as the
         search moves its own. known: which had a pass before."""
-        from layercert.search.adaptive.layers import WARM_PACE, Objective, Rows, repull, rows_touch
+        from layercert.search.adaptive.layers import WARM_PACE, NeuronRows, Objective, repull, rows_touch
 
         model, uses = self.model, done.uses
         state = np.zeros((ROWS, region.lo.shape[1]))
         state[PHASE], state[LO], state[HI] = region.phase[0], region.lo[0], region.hi[0]
         phase = state[PHASE, : len(done.trace), None]
         betas = np.maximum(uses.splits * phase, 0.0) if len(uses.splits) else np.zeros(done.trace.shape)
-        rows = Rows(uses.neuron, uses.side, True, uses.slopes.copy(), betas, uses.pull.copy(), done.trace)
+        rows = NeuronRows(uses.neuron, uses.side, True, uses.slopes.copy(), betas, uses.pull.copy(), done.trace)
         h = rows_touch(model, state, rows, k, done.G, done.lams, done.cap, np.where(known, WARM_PACE, 1.0))
         repull(rows, Objective(*done.upper, 0.0), h, done.lams)
         return rows

@@ -15,7 +15,7 @@ from layercert.arrays import Matrix, Signs, Vector
 from layercert.certificate.box_tree import root_box
 from layercert.certificate.boxes import MOST_OPEN, examine
 from layercert.certificate.claim import BoxTree
-from layercert.certificate.forms import Net, Work, pack, work
+from layercert.certificate.forms import BoxScratch, Net, pack, work
 from layercert.certificate.setting import Setting
 from layercert.compiled.jit import njit
 from layercert.system import clock
@@ -55,7 +55,7 @@ def box_tree(setting: Setting, C: Matrix, d: Vector, most: float = math.inf) -> 
 
 @njit
 def grow(
-    net: Net, w: Work, lo: Matrix, hi: Matrix, side: Signs, opened: int, axis: NDArray[np.int32], cut: Vector
+    net: Net, w: BoxScratch, lo: Matrix, hi: Matrix, side: Signs, opened: int, axis: NDArray[np.int32], cut: Vector
 ) -> tuple[int, int]:
     """Fill in nodes in preorder, as many as fit; the number of boxes still open (-1: stuck), and of nodes made."""
     n = lo.shape[1]

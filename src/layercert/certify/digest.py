@@ -18,7 +18,7 @@ from layercert.arrays import Indices, Mask, Matrix, Signs, Vector
 from layercert.certify.recording import MOST, PARTS, Snapshot
 from layercert.compiled.jit import njit, njit_sums
 from layercert.search.adaptive.cap import Cap, lowest
-from layercert.search.adaptive.layers import Rows
+from layercert.search.adaptive.layers import NeuronRows
 from layercert.search.adaptive.model import Model
 
 
@@ -63,8 +63,8 @@ def recall(
 
 
 @njit
-def stored(known: Snapshot, rows: Indices, phase: Signs, moved: Rows) -> None:
-    """Put parameters of rows of one layer (layers.Rows, neurons below x rows) into a snapshot that is not shared."""
+def stored(known: Snapshot, rows: Indices, phase: Signs, moved: NeuronRows) -> None:
+    """Put parameters of rows of one layer (matrices: neurons below x rows) into a snapshot that is not shared."""
     for r in range(len(rows)):
         at = known.at[rows[r]]
         pull = moved.pulls[r]
@@ -77,11 +77,11 @@ def stored(known: Snapshot, rows: Indices, phase: Signs, moved: Rows) -> None:
 
 
 @njit
-def needs(trace: Matrix, side: Signs, beta: Matrix, sup: Indices) -> tuple[Indices, Indices]:
+def needs(trace: Matrix, side: Signs, beta: Matrix, given_by: Indices) -> tuple[Indices, Indices]:
     """Of the pass of each node's halfspace (a column of `trace`), the events that gave the bounds it needs: counts, and
     all in a row. A node has a line in each of the others.
 
-    sup[2i] is the event that gave lo of neuron i, sup[2i + 1] that of hi; -1: the start.
+    given_by[2i] is the event that gave lo of neuron i, given_by[2i + 1] that of hi; -1: the start.
     """
     below, m = trace.shape
     count, total = np.zeros(m, np.int64), 0
@@ -92,8 +92,8 @@ def needs(trace: Matrix, side: Signs, beta: Matrix, sup: Indices) -> tuple[Indic
             s = side[r, i]
             if trace[i, r] < 0.0 or (s != 0 and beta[r, i] != 0.0):
                 for end in range(2):
-                    if (s == 0 or (s > 0) == (end == 0)) and sup[r, 2 * i + end] >= 0:
-                        out[total] = sup[r, 2 * i + end]
+                    if (s == 0 or (s > 0) == (end == 0)) and given_by[r, 2 * i + end] >= 0:
+                        out[total] = given_by[r, 2 * i + end]
                         total += 1
         count[r] = total - before
     return count, out[:total].copy()
@@ -101,7 +101,7 @@ def needs(trace: Matrix, side: Signs, beta: Matrix, sup: Indices) -> tuple[Indic
 
 @njit
 def digest(
-    trace: Matrix, side: Signs, slopes: Matrix, splits: Matrix, sup: Indices, which: Indices, own: Indices
+    trace: Matrix, side: Signs, slopes: Matrix, splits: Matrix, given_by: Indices, which: Indices, own: Indices
 ) -> Digest:
     """The rows `which` of a node; own: for each the event of its halfspace, -1 where it does not use that."""
     below, m = len(trace), len(which)
@@ -122,8 +122,8 @@ def digest(
             beta = splits[i, r] if many else 0.0
             if A < 0.0 or (s != 0 and beta != 0.0):
                 for end in range(2):
-                    if (s == 0 or (s > 0) == (end == 0)) and sup[2 * i + end] >= 0:
-                        deps[d] = sup[2 * i + end]
+                    if (s == 0 or (s > 0) == (end == 0)) and given_by[2 * i + end] >= 0:
+                        deps[d] = given_by[2 * i + end]
                         d += 1
             if A > 0.0 and s >= 0:
                 value = np.uint8(PARTS) if s > 0 else np.uint8(slopes[i, r] * PARTS + 0.5)

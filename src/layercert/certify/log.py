@@ -19,7 +19,7 @@ from layercert.certificate.steps import StepTree
 ALPHA = np.uint16
 
 
-class Rows(NamedTuple):
+class LoggedRows(NamedTuple):
     """Rows of one layer that a step used; their events are numbered from `first` on."""
 
     first: int
@@ -42,7 +42,7 @@ class Aim(NamedTuple):
 class Step:
     event: int  # of its halfspace
     aim: Aim
-    rows: list[Rows] = field(default_factory=list)
+    rows: list[LoggedRows] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -79,7 +79,7 @@ class Log:
         while self._without_splits(needed):
             needed = self._needed()
         nodes = preorder(self.root)
-        steps: list[tuple[Step, list[tuple[Rows, NDArray[np.bool_]]]]] = []
+        steps: list[tuple[Step, list[tuple[LoggedRows, NDArray[np.bool_]]]]] = []
         counts = []
         for node in nodes:
             before = len(steps)
@@ -118,7 +118,7 @@ class Log:
         self,
         nodes: list[Node],
         counts: list[int],
-        steps: list[tuple[Step, list[tuple[Rows, NDArray[np.bool_]]]]],
+        steps: list[tuple[Step, list[tuple[LoggedRows, NDArray[np.bool_]]]]],
         exact_slopes: bool,
         rows: int,
     ) -> StepTree:

@@ -20,7 +20,7 @@ from layercert.certificate.step_floats import LANES, Halfspaces, Objectives, Ste
 from layercert.certificate.step_walk import lines_of
 from layercert.certificate.steps import StepTree
 from layercert.certify.ascent import Ascent, Better, Pass
-from layercert.certify.log import ALPHA, Aim, Log, Node, Rows, Step
+from layercert.certify.log import ALPHA, Aim, Log, LoggedRows, Node, Step
 from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot
 from layercert.problem import Clause
 from layercert.search.adaptive.model import keep_rows
@@ -53,7 +53,7 @@ class Branch:
     lo: Vector
     hi: Vector
     phase: NDArray[np.int8]
-    sup: Indices  # which events gave the bounds (digest.py)
+    given_by: Indices  # which events gave the bounds (digest.py)
     rows: Snapshot | None
     owns: list[Halfspace] = field(default_factory=list)
     gap: float = np.inf
@@ -186,9 +186,9 @@ class Replay:
             events = self.log.add(np.zeros(len(going), np.int64), np.zeros(0, np.int64)) + np.arange(len(going))
             alpha = own.alpha
         else:
-            coef, sup = halves.uppers.coef, np.stack([batch[at].sup for at in going])
+            coef, given_by = halves.uppers.coef, np.stack([batch[at].given_by for at in going])
             beta = np.where(some.side != 0, own.beta, 0.0)
-            counts, deps = needs(coef, some.side, beta, sup)
+            counts, deps = needs(coef, some.side, beta, given_by)
             events = self.log.add(counts, deps) + np.arange(len(going))
             alpha = np.where(coef.T > 0, np.where(some.side == 0, own.alpha, some.side > 0), 0.0)
             own = own._replace(beta=beta)
@@ -238,15 +238,15 @@ class Replay:
                 if not len(which):
                     continue
                 own = np.where((lams[which] > 0) | (uses.pull[which] > 0), step.event, -1)
-                found = digest(trace, regions.side[at, :first], uses.slopes, uses.splits, branch.sup, which, own)
+                found = digest(trace, regions.side[at, :first], uses.slopes, uses.splits, branch.given_by, which, own)
                 used = uses._replace(node=uses.node[which], neuron=uses.neuron[which], side=uses.side[which])
                 number = self.log.add(found.needs_count, found.needs)
-                step.rows.append(Rows(number, used.neuron, used.side, uses.pull[which], lams[which], found))
-                branch.sup[2 * used.neuron + (used.side < 0)] = number + np.arange(len(which))
+                step.rows.append(LoggedRows(number, used.neuron, used.side, uses.pull[which], lams[which], found))
+                branch.given_by[2 * used.neuron + (used.side < 0)] = number + np.arange(len(which))
                 gone = take(regions, used, values[which])
                 if gone.any():
                     i = int(used.neuron[gone][0])
-                    branch.node.closers += [int(e) for e in branch.sup[2 * i : 2 * i + 2] if e >= 0]
+                    branch.node.closers += [int(e) for e in branch.given_by[2 * i : 2 * i + 2] if e >= 0]
                     return True
         return False
 
@@ -300,17 +300,17 @@ class Replay:
             branch.node.children.append(node)
             branch.node.splits.append(event)
             part = Branch(
-                node, known or Plan(), branch.lo.copy(), branch.hi.copy(), branch.phase.copy(), branch.sup.copy(),
+                node, known or Plan(), branch.lo.copy(), branch.hi.copy(), branch.phase.copy(), branch.given_by.copy(),
                 branch.rows, moving=branch.moving, owns=list(known.owns) if known and known.owns else [branch.owns[0]],
             )  # fmt: skip
             part.phase[neuron] = phase
-            part.sup[2 * neuron + (phase < 0)] = event
+            part.given_by[2 * neuron + (phase < 0)] = event
             if phase > 0:
                 part.lo[neuron] = max(part.lo[neuron], 0.0)
             else:
                 part.hi[neuron] = min(part.hi[neuron], 0.0)
             if part.lo[neuron] > part.hi[neuron]:
-                node.closers += [int(e) for e in part.sup[2 * neuron : 2 * neuron + 2] if e >= 0]
+                node.closers += [int(e) for e in part.given_by[2 * neuron : 2 * neuron + 2] if e >= 0]
             else:
                 parts.append(part)
         return parts

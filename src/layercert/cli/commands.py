@@ -15,7 +15,7 @@ from layercert.batch.plan import memory_bytes
 from layercert.cli.files import check_folder
 from layercert.cli.live import Live
 from layercert.cli.questions import question
-from layercert.cli.rows import Rows
+from layercert.cli.rows import ResultTable
 from layercert.errors import InputError, OptionError
 from layercert.io import load
 from layercert.io.datasets import Dataset, load_dataset
@@ -58,7 +58,7 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
     if args.save is not None:
         _check_path(args.save, len(problems), "--save", "the saved search")
     results: list[Result] = []
-    table = Rows(data.names)
+    table = ResultTable(data.names)
     with Live(len(problems), quiet=args.quiet or args.json) as live:
         how = replace(how, watch=live.watch)
         for position, name, problem in zip(data.index.tolist(), data.names, problems, strict=True):

@@ -20,7 +20,7 @@ _COLOURS = {
 _COLUMNS = {"input": 5, "label": 5, "nearest": 7, "status": 10, "lower": 12, "upper": 12, "programs": 8, "seconds": 8}
 
 
-class Rows:
+class ResultTable:
     """One row per input; notes below, so that the table stays narrow."""
 
     def __init__(self, names: Sequence[str]) -> None:

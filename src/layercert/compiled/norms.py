@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.arrays import Vector
-from layercert.compiled.jit import inner, njit_sums
+from layercert.compiled.jit import inner, inner_sums, njit_sums
 
 
 @inner
@@ -14,6 +14,15 @@ def dual_exponent(p: float) -> float:
     if p == 1.0:
         return np.inf
     return 1.0 if p == np.inf else p / (p - 1.0)
+
+
+@inner_sums
+def over(n: int) -> float:
+    """What a sum over n coordinates, a norm or a support function, is multiplied by not to be too small.
+
+    Two roundings per coordinate, in any order, and 64 of each kind more for powers and roots: docs/rounding.md.
+    """
+    return 1.0 + 2.3e-16 * (2 * n + 128)
 
 
 @njit_sums

@@ -96,11 +96,11 @@ def _solve(task: Task, clause: Clause) -> tuple[float, Vector | None, bool]:
     return min(max(0.0, bound), U), step, interrupted  # the model says nothing beyond its ball
 
 
-def big_m_model(cells: Cells, clause: Clause, U: float) -> Model:
+def big_m_model(cells: Cells, clause: Clause, U: float) -> Encoding:
     """The textbook model of one clause inside the ball of radius U, with CROWN's bounds as big-M."""
     network = cells.network
     relaxation = relax(cells.root, U)
-    model = Model(cells.problem, U)
+    model = Encoding(cells.problem, U)
     post = model.inputs()
     for i in range(network.L):
         assert relaxation is not None
@@ -130,7 +130,7 @@ def _power_of_two(size: float) -> float:
 
 
 @dataclass
-class Model:
+class Encoding:
     """Columns and rows of one model; columns 0..n-1 are the offset w. All numbers come in as they are meant."""
 
     problem: Problem

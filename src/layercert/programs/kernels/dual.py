@@ -36,7 +36,7 @@ class Dual(NamedTuple):
     w: Vector
 
 
-class Work(NamedTuple):
+class NewtonScratch(NamedTuple):
     """Arrays reused by every step."""
 
     y: Vector  # A w - r

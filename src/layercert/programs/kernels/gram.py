@@ -26,7 +26,7 @@ SHARE = 0.25
 NEARLY_DEPENDENT = 1e-7
 
 
-class Rows(NamedTuple):
+class GramRows(NamedTuple):
     """What is asked: unit rows scale_i A_i, their margins, and the Gram matrix with its `known` rows filled in."""
 
     A: Matrix
@@ -58,7 +58,7 @@ class Direction(NamedTuple):
 
 
 @inner
-def know(rows: Rows, i: int) -> None:
+def know(rows: GramRows, i: int) -> None:
     """Compute G_i when it is first needed: a single program touches few of them."""
     if rows.known[i]:
         return
@@ -91,7 +91,7 @@ def drop(active: Active, k: int, position: int) -> int:
 
 
 @inner
-def direction(rows: Rows, active: Active, k: int, i: int, to: Direction) -> float:
+def direction(rows: GramRows, active: Active, k: int, i: int, to: Direction) -> float:
     """Fill `to` for the entering row i and return ||v||^2; zero when the row depends on the active ones."""
     K, _, L, _, _ = active
     d, v, dy, again = to
@@ -134,7 +134,7 @@ def direction(rows: Rows, active: Active, k: int, i: int, to: Direction) -> floa
 
 
 @inner
-def proves_cutoff(rows: Rows, active: Active, k: int, U: float) -> bool:
+def proves_cutoff(rows: GramRows, active: Active, k: int, U: float) -> bool:
     """Do the multipliers prove a distance of U or more, the margins of the rows deducted?"""
     K, lam, _, y, _ = active
     gain = drift = square = 0.0
@@ -147,7 +147,7 @@ def proves_cutoff(rows: Rows, active: Active, k: int, U: float) -> bool:
 
 
 @inner
-def most_violated(rows: Rows, active: Active, k: int, e: int, D: float) -> int:
+def most_violated(rows: GramRows, active: Active, k: int, e: int, D: float) -> int:
     """The row to enter next, the equality before all others; -1 at the optimum."""
     slack, growth = rows.slack, rows.growth
     lam, y, barred = active.lam, active.y, active.barred
@@ -186,7 +186,7 @@ def first_to_leave(active: Active, k: int, e: int, sign: float, d: Vector) -> tu
 
 
 @inner
-def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: Direction) -> tuple[int, int, float]:
+def ascend(rows: GramRows, active: Active, k: int, D: float, e: int, U: float, to: Direction) -> tuple[int, int, float]:
     """Goldfarb-Idnani from the present state to the optimum with row e an equality; status, k, D."""
     K, lam, L, y, barred = active
     d, dy = to.d, to.dy
@@ -245,7 +245,7 @@ def ascend(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: D
 
 
 @inner
-def refresh(rows: Rows, active: Active, k: int, e: int) -> tuple[float, bool]:
+def refresh(rows: GramRows, active: Active, k: int, e: int) -> tuple[float, bool]:
     """Solve G_KK lam = -r_K anew, which wipes out the rounding of all updates; D, and is it still the optimum?"""
     K, lam, L, y, _ = active
     D = 0.0
@@ -265,7 +265,7 @@ def refresh(rows: Rows, active: Active, k: int, e: int) -> tuple[float, bool]:
 
 
 @inner
-def nearest_point(rows: Rows, active: Active, k: int, error: Vector, w: Vector) -> None:
+def nearest_point(rows: GramRows, active: Active, k: int, error: Vector, w: Vector) -> None:
     """w = -A_K^T lam, with one correction computed from the rows themselves: the Gram matrix knows fewer digits."""
     A, scale, r = rows.A, rows.scale, rows.r
     K, lam, L, _, _ = active
@@ -280,7 +280,9 @@ def nearest_point(rows: Rows, active: Active, k: int, error: Vector, w: Vector) 
 
 
 @inner
-def to_optimum(rows: Rows, active: Active, k: int, D: float, e: int, U: float, to: Direction) -> tuple[int, int, float]:
+def to_optimum(
+    rows: GramRows, active: Active, k: int, D: float, e: int, U: float, to: Direction
+) -> tuple[int, int, float]:
     """`ascend`, checked at its end in fresh arithmetic and continued where the old one was misled."""
     status = FAILED
     for _ in range(4):
@@ -295,7 +297,7 @@ def to_optimum(rows: Rows, active: Active, k: int, D: float, e: int, U: float, t
 
 
 @njit
-def solve_family(rows: Rows, faces: Indices, U: float) -> tuple[Indices, Matrix, Matrix]:
+def solve_family(rows: GramRows, faces: Indices, U: float) -> tuple[Indices, Matrix, Matrix]:
     """Every face of one region: statuses, nearest points, multipliers."""
     m, n = rows.A.shape
     r = rows.r
@@ -358,7 +360,7 @@ def answer(
         for i in range(m):
             for j in range(m):
                 G[i, j] *= scale[i] * scale[j]
-    rows = Rows(A, scale, units.r, units.slack, units.growth, G, known)
+    rows = GramRows(A, scale, units.r, units.slack, units.growth, G, known)
     statuses, points, multipliers = solve_family(rows, faces, units.U)
     in_own_units(statuses, points, multipliers, size, units.unit)
     return points, multipliers

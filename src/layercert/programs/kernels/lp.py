@@ -51,7 +51,7 @@ class Basis(NamedTuple):
     tight: Mask
 
 
-class Work(NamedTuple):
+class BasisScratch(NamedTuple):
     """Arrays reused by every step."""
 
     z: Vector  # values of the basic columns
@@ -125,7 +125,7 @@ def crossed(side: float, kink: float, slope: float) -> float:
 
 
 @inner
-def turn(lp: Lp, basis: Basis, columns: Indices, count: int, dg: Vector, tau: float, work: Work) -> None:
+def turn(lp: Lp, basis: Basis, columns: Indices, count: int, dg: Vector, tau: float, work: BasisScratch) -> None:
     """Send the listed coordinates (numbered as kinks: c, or n + c for the second kink of p = 1) to their next side."""
     AT, up, down, homogeneous = lp.AT, lp.up, lp.down, lp.homogeneous
     side, held, basic, moving, left = basis.side, basis.held, basis.basic, basis.moving, basis.left
@@ -170,7 +170,7 @@ def bind(lp: Lp, basis: Basis, tau: float) -> bool:
 
 
 @inner
-def load(lp: Lp, basis: Basis, work: Work) -> None:
+def load(lp: Lp, basis: Basis, work: BasisScratch) -> None:
     """moving and left from the sides alone."""
     A, r, up, down = lp.A, lp.r, lp.up, lp.down
     side, held, basic = basis.side, basis.held, basis.basic
@@ -193,7 +193,7 @@ def load(lp: Lp, basis: Basis, work: Work) -> None:
 
 
 @inner
-def refresh(lp: Lp, basis: Basis, k: int, tau: float, work: Work) -> bool:
+def refresh(lp: Lp, basis: Basis, k: int, tau: float, work: BasisScratch) -> bool:
     """Recompute everything from K, B and the sides, which wipes out the rounding of all updates."""
     K, B, kink, X, lam, g, side, _, _, left, pinned, basic, _ = basis
     load(lp, basis, work)
@@ -228,7 +228,7 @@ def refresh(lp: Lp, basis: Basis, k: int, tau: float, work: Work) -> bool:
 
 
 @inner
-def rescale(basis: Basis, k: int, work: Work) -> bool:
+def rescale(basis: Basis, k: int, work: BasisScratch) -> bool:
     """p = inf: bring the column of tau up to date in X, and scale lam so that -lam.left = 1 again."""
     K, _, _, X, lam, g, _, _, _, left, pinned, _, _ = basis
     gain, same = 0.0, True
@@ -252,7 +252,7 @@ def rescale(basis: Basis, k: int, work: Work) -> bool:
 
 
 @inner
-def basic_values(lp: Lp, basis: Basis, k: int, work: Work) -> float:
+def basic_values(lp: Lp, basis: Basis, k: int, work: BasisScratch) -> float:
     """z_B and the activity of every row, tau times A w - r; returns tau."""
     K, B, _, X, _, _, _, _, moving, left, _, _, _ = basis
     z, activity = work.z, work.activity
@@ -269,7 +269,7 @@ def basic_values(lp: Lp, basis: Basis, k: int, work: Work) -> float:
 
 
 @inner
-def length_of(lp: Lp, basis: Basis, k: int, tau: float, work: Work) -> float:
+def length_of(lp: Lp, basis: Basis, k: int, tau: float, work: BasisScratch) -> float:
     """The dual value, a lower bound of the distance: t, or the length of the basic point for p = 1."""
     if lp.homogeneous:
         return 1.0 / tau if tau > 0.0 else np.inf

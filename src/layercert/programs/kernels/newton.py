@@ -11,8 +11,8 @@ from layercert.compiled.dense import backward, cholesky, copy, dot, forward, lar
 from layercert.compiled.jit import inner
 from layercert.programs.kernels.dual import (
     Dual,
+    NewtonScratch,
     Smooth,
-    Work,
     choose_free,
     evaluate,
     gram,
@@ -110,7 +110,9 @@ def newton(H: Matrix, L: Matrix, y: Vector, free: Indices, k: int, extra: float,
 
 
 @inner
-def line_search(ask: Smooth, dual: Dual, trial: Dual, first: Step, F: float, attempts: int, work: Work) -> float:
+def line_search(
+    ask: Smooth, dual: Dual, trial: Dual, first: Step, F: float, attempts: int, work: NewtonScratch
+) -> float:
     """Halve the step until F gains its share of what the gradient promises; -inf when no attempt does."""
     y, free, d = work.y, work.free, work.d
     k, e, t = first
@@ -128,7 +130,7 @@ def line_search(ask: Smooth, dual: Dual, trial: Dual, first: Step, F: float, att
 
 
 @inner
-def climb(ask: Smooth, dual: Dual, trial: Dual, e: int, U: float, work: Work) -> tuple[int, float]:
+def climb(ask: Smooth, dual: Dual, trial: Dual, e: int, U: float, work: NewtonScratch) -> tuple[int, float]:
     """Newton from the present multipliers; OPTIMAL also where rounding ends the progress. Status and F."""
     A, r, lam, w = ask.A, ask.r, dual.lam, dual.w
     y, free, d, slope, H, L = work.y, work.free, work.d, work.slope, work.H, work.L

@@ -6,14 +6,14 @@ import numpy as np
 
 from layercert.compiled.dense import backward, cholesky, dot, forward, largest
 from layercert.compiled.jit import inner
-from layercert.programs.kernels.dual import Dual, Smooth, Work, choose_free, gram, length_of, power
+from layercert.programs.kernels.dual import Dual, NewtonScratch, Smooth, choose_free, gram, length_of, power
 
 #: Relative gap between the point's value and F at which a program is solved.
 GAP = 1e-11
 
 
 @inner
-def polish(ask: Smooth, dual: Dual, e: int, F: float, work: Work) -> None:
+def polish(ask: Smooth, dual: Dual, e: int, F: float, work: NewtonScratch) -> None:
     """Newton on the point itself: least |w|^p/p on the rows with a multiplier and those it violates, inside the box."""
     A, r, p, lam, w, g = ask.A, ask.r, ask.p, dual.lam, dual.w, dual.g
     y, free, d, slope, H, L, rest = work.y, work.free, work.d, work.slope, work.H, work.L, work.rest

@@ -28,7 +28,7 @@ known_to_kernels(gamma)
 NO_BOX = np.empty(0)
 
 
-class Rows(NamedTuple):
+class FamilyRows(NamedTuple):
     """Rows with their margins, and the box as room below and above."""
 
     A: Matrix
@@ -45,7 +45,7 @@ class Rows(NamedTuple):
 @njit
 def rows_of(
     A: Matrix, r: Vector, slack: Vector, growth: Vector, size: Vector, down: Vector, up: Vector, p: float
-) -> Rows:
+) -> FamilyRows:
     """From what `Programs.arrays` gives. Entry points (here and `answer` in gram, simplex, smooth) take these flat:
     a named tuple of nine arrays takes 2.6 microseconds per call to reach compiled code, as long as some programs take,
     flat ones a third (PERFORMANCE.md).
@@ -53,7 +53,7 @@ def rows_of(
     boxed, n = len(up) > 0, A.shape[1]
     if not boxed:
         down, up = np.full(n, np.inf), np.full(n, np.inf)
-    return Rows(A, r, slack, growth, size, down, up, boxed, p)
+    return FamilyRows(A, r, slack, growth, size, down, up, boxed, p)
 
 
 class Margins(NamedTuple):
@@ -70,7 +70,7 @@ def margins_of(m: int, n: int) -> Margins:
     return Margins(gamma(m + 4), 1.0 + gamma(2 * n + 64), gamma(4), gamma(8))
 
 
-class Work(NamedTuple):
+class SplitScratch(NamedTuple):
     size: Vector
     room: Vector
     direction: Vector
@@ -162,12 +162,12 @@ def verify_rows(
 
 
 @njit
-def bounds_from(rows: Rows, multipliers: Matrix, equalities: Indices) -> Vector:
+def bounds_from(rows: FamilyRows, multipliers: Matrix, equalities: Indices) -> Vector:
     k, m = multipliers.shape
     n = rows.A.shape[1]
     margins = margins_of(m, n)
     A, r, slack, growth, size = rows.A, rows.r, rows.slack, rows.growth, rows.size
-    work = Work(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
+    work = SplitScratch(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
     lam, g, t = np.empty(m), np.empty(n), np.zeros(k)
     for f in range(k):
         if not admissible(multipliers[f], equalities[f], lam):
@@ -219,7 +219,7 @@ def bounds_of(g: Matrix, s: Vector, drift: Vector, down: Vector, up: Vector, p: 
     none = np.empty(0)
     rows = rows_of(np.empty((0, n)), none, none, none, none, down, up, p)
     margins = margins_of(0, n)
-    work = Work(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
+    work = SplitScratch(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
     t = np.zeros(len(g))
     for i in range(len(g)):
         t[i] = bound(g[i], s[i], drift[i], rows, margins, work)
@@ -227,7 +227,7 @@ def bounds_of(g: Matrix, s: Vector, drift: Vector, down: Vector, up: Vector, p: 
 
 
 @inner
-def bound(g: Vector, s: float, drift: float, rows: Rows, margins: Margins, work: Work) -> float:
+def bound(g: Vector, s: float, drift: float, rows: FamilyRows, margins: Margins, work: SplitScratch) -> float:
     size, room, direction, keep, terms = work
     p = rows.p
     top = towards(g, rows.down, rows.up, size, room)
@@ -363,7 +363,7 @@ def length_of(v: Vector, q: float, terms: Vector) -> float:
 
 
 @njit
-def verified(rows: Rows, steps: Matrix, equalities: Indices) -> tuple[Mask, Vector]:
+def verified(rows: FamilyRows, steps: Matrix, equalities: Indices) -> tuple[Mask, Vector]:
     """Which points satisfy all rows up to their rounding margin, and their lengths (inf where there is no point).
 
     A point is put into the box first, in place.

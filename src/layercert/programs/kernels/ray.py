@@ -11,7 +11,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.compiled.dense import axpy, dot, largest
 from layercert.compiled.jit import inner, inner_sums
-from layercert.programs.kernels.lp import Basis, Lp, Work
+from layercert.programs.kernels.lp import Basis, BasisScratch, Lp
 
 
 @inner
@@ -27,7 +27,7 @@ def row_weight(A: Matrix, pinned: Vector, B: Indices, X: Matrix, k: int, i: int,
 
 
 @inner
-def dual_ray(lp: Lp, basis: Basis, k: int, row: int, position: int, sign: float, work: Work) -> None:
+def dual_ray(lp: Lp, basis: Basis, k: int, row: int, position: int, sign: float, work: BasisScratch) -> None:
     """The ray (dlam, dg) along which the chosen violation is the slope of the dual value."""
     A, K, X, q, dlam, dg = lp.A, basis.K, basis.X, work.q, work.dlam, work.dg
     if row >= 0:
@@ -52,7 +52,7 @@ def first_row_to_leave(basis: Basis, k: int, e: int, dlam: Vector) -> tuple[int,
 
 
 @inner
-def kinks_ahead(lp: Lp, basis: Basis, k: int, position: int, sign: float, tau: float, work: Work) -> int:
+def kinks_ahead(lp: Lp, basis: Basis, k: int, position: int, sign: float, tau: float, work: BasisScratch) -> int:
     """Every kink the ray will pass, and the slope it will use up; the number of places used (inf = no kink)."""
     g, side, basic, up, down = basis.g, basis.side, basis.basic, lp.up, lp.down
     dg, when, weight = work.dg, work.when, work.weight

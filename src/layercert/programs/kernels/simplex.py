@@ -20,8 +20,8 @@ from layercert.compiled.dense import axpy, border, copy, dot, remove, replace_co
 from layercert.compiled.jit import inner, njit
 from layercert.programs.kernels.lp import (
     Basis,
+    BasisScratch,
     Lp,
-    Work,
     add_column,
     basic_values,
     bind,
@@ -77,7 +77,7 @@ class Exchange(NamedTuple):
 
 @inner
 def price(
-    lp: Lp, basis: Basis, k: int, e: int, tau: float, length: float, shaken: int, work: Work
+    lp: Lp, basis: Basis, k: int, e: int, tau: float, length: float, shaken: int, work: BasisScratch
 ) -> tuple[int, int, float]:
     """What to repair next, by dual steepest edge: (row, -1, violation), (-1, place in B, violation) or (-1, -1, 0)."""
     A, slack, growth, up, down = lp.A, lp.slack, lp.growth, lp.up, lp.down
@@ -114,7 +114,7 @@ def price(
 
 
 @inner
-def pivot(lp: Lp, basis: Basis, k: int, exchange: Exchange, work: Work) -> int:
+def pivot(lp: Lp, basis: Basis, k: int, exchange: Exchange, work: BasisScratch) -> int:
     """Walk t along the ray, turn what was passed, then exchange. Returns the new k, -1 when the basis is singular."""
     row, position, sign, out, coming, t, tau = exchange
     AT, up, down = lp.AT, lp.up, lp.down
@@ -179,7 +179,7 @@ def pivot(lp: Lp, basis: Basis, k: int, exchange: Exchange, work: Work) -> int:
 
 
 @inner
-def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: Work) -> tuple[int, int]:
+def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: BasisScratch) -> tuple[int, int]:
     """Dual simplex from the present basis to the optimum with row e an equality; status and k.
 
     Where the rows contradict each other the multipliers are left as the ray that proves it.
@@ -231,7 +231,7 @@ def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: Wo
 
 
 @inner
-def start_at(lp: Lp, basis: Basis, row: int, work: Work) -> int:
+def start_at(lp: Lp, basis: Basis, row: int, work: BasisScratch) -> int:
     """p = inf: the optimum of one row alone, tau basic in it; p = 1: the empty basis at w = 0. Returns k."""
     m, n = lp.A.shape
     for i in range(m):
@@ -256,7 +256,7 @@ def start_at(lp: Lp, basis: Basis, row: int, work: Work) -> int:
 
 
 @inner
-def write_point(lp: Lp, basis: Basis, k: int, work: Work, w: Vector) -> None:
+def write_point(lp: Lp, basis: Basis, k: int, work: BasisScratch, w: Vector) -> None:
     up, down, side = lp.up, lp.down, basis.side
     for a in range(k):  # one refinement: what the inverse left in the active rows
         work.u[a] = -work.activity[basis.K[a]]
@@ -279,7 +279,7 @@ def solve_family(lp: Lp, faces: Indices, U: float) -> tuple[Indices, Matrix, Mat
     m, n = lp.A.shape
     r, slack = lp.r, lp.slack
     size = min(m, n + 1) + 2
-    work = Work(
+    work = BasisScratch(
         np.empty(size),
         np.empty(m),
         np.empty(size),

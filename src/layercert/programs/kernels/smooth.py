@@ -16,7 +16,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.compiled.dense import copy
 from layercert.compiled.jit import njit
-from layercert.programs.kernels.dual import SHARE, Dual, Smooth, Work, power
+from layercert.programs.kernels.dual import SHARE, Dual, NewtonScratch, Smooth, power
 from layercert.programs.kernels.newton import climb
 from layercert.programs.kernels.polish import polish
 from layercert.programs.kernels.scaled import FAILED, FAR, NO_ROW, OPTIMAL
@@ -28,7 +28,7 @@ def solve_family(ask: Smooth, faces: Indices, U: float) -> tuple[Indices, Matrix
     """Every face of one region: statuses, nearest points, multipliers."""
     m, n = ask.A.shape
     r, slack, p = ask.r, ask.slack, ask.p
-    work = Work(
+    work = NewtonScratch(
         np.empty(m),
         np.empty(m, np.int64),
         np.empty(m),

@@ -201,10 +201,10 @@ class _Dual:
             # a box end that g presses against stays, the others are free to leave
             pressed = np.abs(state.g + np.sign(w) * np.abs(w) ** (p - 1.0)) > 1e-9 * largest
             held = ((w <= lo) | (w >= hi)) & pressed
-            ease = np.where(held, 0.0, 1.0 / (size ** (p - 2.0) + 1e-9))
+            inverse = np.where(held, 0.0, 1.0 / (size ** (p - 2.0) + 1e-9))
             A = self.A[active]
-            pull = least_squares((A * ease) @ A.T, missed[active], 1e-13)
-            w = np.clip(w - ease * (pull @ A), lo, hi)
+            correction = least_squares((A * inverse) @ A.T, missed[active], 1e-13)
+            w = np.clip(w - inverse * (correction @ A), lo, hi)
         return w
 
     def residual(self, state: _State) -> float:

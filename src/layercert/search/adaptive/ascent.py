@@ -23,6 +23,8 @@ LEAST_REACH, MOST_REACH = 0.05, 0.3
 POLYAK = 1.5
 #: How the steps of beta grow while the bound rises, and shrink where it does not.
 REACH_GROWTH, REACH_DECAY = 1.5, 0.5
+#: So that Adam divides by something where a slope is zero, and a row of weight zero can come back.
+NOT_ZERO, LEAST_WEIGHT = 1e-12, 1e-6
 
 
 class Adam(NamedTuple):
@@ -132,7 +134,7 @@ def directions(lanes: Lanes, layer: tuple[int, int], z: Matrix, moves: Matrix, a
             slope = free * max(coef[r], 0.0) * z[i, r] - phase[r] * z[i, r]
             mean[i, r] = DECAY * mean[i, r] + (1.0 - DECAY) * slope
             square[i, r] = SQUARE_DECAY * square[i, r] + (1.0 - SQUARE_DECAY) * slope * slope
-            move = (mean[i, r] / (1.0 - mean_bias)) / (np.sqrt(square[i, r] / (1.0 - square_bias)) + 1e-12)
+            move = (mean[i, r] / (1.0 - mean_bias)) / (np.sqrt(square[i, r] / (1.0 - square_bias)) + NOT_ZERO)
             old = alpha[r] if free > 0.0 else beta[r]
             new = max(old + (ALPHA_STEP * free + abs(phase[r]) * reach[r]) * move, 0.0)
             moves[i, r] = (min(new, 1.0) if free > 0.0 else new) - old
@@ -167,7 +169,7 @@ def reweigh(model: Model, lanes: Lanes, h: Matrix, pace: float) -> None:
             value[a] = total
             scale = max(scale, abs(total))
         for a in range(count):
-            lanes.mu[a, r] = max(lanes.mu[a, r], 1e-6) * np.exp(pace * value[a] / scale)
+            lanes.mu[a, r] = max(lanes.mu[a, r], LEAST_WEIGHT) * np.exp(pace * value[a] / scale)
             weight += lanes.mu[a, r]
         for a in range(count):
             lanes.mu[a, r] /= weight

@@ -14,6 +14,9 @@ from layercert.search.adaptive.lanes import lanes_of, store
 from layercert.search.adaptive.lines import fix, scores
 from layercert.search.adaptive.model import ROWS, Kept, Model
 
+#: What a child that gains nothing is worth, so that in the product the other's gain still counts.
+CREDIT = 1e-6
+
 
 @njit_sums
 def batch_of(nodes: int, neurons: int, rows: int, inputs: int) -> Batch:
@@ -28,9 +31,9 @@ def batch_of(nodes: int, neurons: int, rows: int, inputs: int) -> Batch:
 def progress(parent: float, value: float, U: float) -> float:
     """How far a child gets, in units of U, or of the parent's own value at x where that is negative."""
     if parent >= 0.0:
-        return (min(value, U) - parent) / U + 1e-6
+        return (min(value, U) - parent) / U + CREDIT
     if value < 0.0:
-        return (value - parent) / -parent + 1e-6
+        return (value - parent) / -parent + CREDIT
     return 1.0 + min(value, U) / U
 
 

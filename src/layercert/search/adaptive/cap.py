@@ -15,15 +15,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layercert.arrays import Vector
+from layercert.arrays import FEW, Vector
 from layercert.compiled.jit import inner_sums
+from layercert.compiled.norms import over
 from layercert.search.adaptive.fall import fall, room_of
 from layercert.search.adaptive.model import Model
 
 #: Evaluations of the concave function; more bring nothing measurable.
 ROUNDS = 7
+#: Tangents that differ by less than this, relative to their slope, meet nowhere that could be told.
+PARALLEL = 1e-12
+#: Where less than this is to be gained between the tangents, relative to the best value, the search for lam ends.
+LITTLE = 1e-3
 #: Steps towards the least point of l_p inside a box.
 STEPS = 8
+#: They end where the length changes by less than this.
+STEADY = 0.02
 
 
 class Cap(NamedTuple):
@@ -45,7 +52,7 @@ def lowest(h: Vector, sign: float, cap: Cap, model: Model, warm: Vector) -> tupl
     """A lower bound, rounded down, of sign*h.w on the cap, and its lam; `warm` is room for one number (fall.py)."""
     U, g, s, g_size = cap.U, cap.g, cap.s, cap.size
     warm[0] = 0.0
-    up = 1.0 + 2.3e-16 * (2 * len(h) + 128)
+    up = over(len(h))
     drop, tilt, h_size = fall(h, sign, 0.0, g, U, model, warm)
     value, slope = -drop * up, s - tilt
     best, at = value, 0.0
@@ -57,7 +64,7 @@ def lowest(h: Vector, sign: float, cap: Cap, model: Model, warm: Vector) -> tupl
             drop, tilt, _ = fall(h, sign, lam, g, U, model, warm)
             value, slope = lam * s - drop * up, s - tilt
             # the entries of h + lam g are rounded, whatever cancels
-            proved = value - 1e-15 * U * (h_size + lam * g_size) - 1e-15 * lam * abs(s)
+            proved = value - FEW * U * (h_size + lam * g_size) - FEW * lam * abs(s)
             if proved > best:
                 best, at = proved, lam
             if slope > 0.0:
@@ -68,13 +75,13 @@ def lowest(h: Vector, sign: float, cap: Cap, model: Model, warm: Vector) -> tupl
             else:
                 right, right_value, right_slope = lam, value, slope
             bend = left_slope - right_slope
-            if bend <= 1e-12 * abs(left_slope):
+            if bend <= PARALLEL * abs(left_slope):
                 break
             meet = (right_value - left_value + left_slope * left - right_slope * right) / bend
             if not left < meet < right:
                 break
             # no gain to be had between the tangents
-            if left_value + left_slope * (meet - left) - best <= 1e-3 * abs(best):
+            if left_value + left_slope * (meet - left) - best <= LITTLE * abs(best):
                 break
             lam = meet
     return best, at
@@ -111,7 +118,7 @@ def minimiser(h: Vector, lam: float, cap: Cap, model: Model, w: Vector) -> None:
         last, mu = mu, (np.sqrt(length) if p == 2.0 else length ** (1.0 / p)) / U
         if mu == 0.0:
             return
-        if last - mu < 0.02 * mu and last > 0.0:
+        if last - mu < STEADY * mu and last > 0.0:
             break
     for j in range(n):
         w[j] = min(max(w[j] / mu, model.box_lo[j]), model.box_hi[j])

@@ -21,6 +21,8 @@ from layercert.search.adaptive.model import Model
 SPLITS = 3
 #: Bisections of mu for p = 1.
 HALVINGS = 6
+#: Sums of squares in this range lose nothing by overflow or underflow.
+LEAST, MOST = 1e-250, 1e250
 
 #: The bound, not yet rounded up; its slope in lam; ||h||_q.
 Fall: TypeAlias = tuple[float, float, float]
@@ -45,7 +47,7 @@ def fall(h: Vector, sign: float, lam: float, g: Vector, U: float, model: Model, 
             total += t * t
             inner += t * g[j]
             size += h[j] * h[j]
-        if size < 1e250 and total > 1e-250:  # squares lose nothing
+        if size < MOST and total > LEAST:  # squares lose nothing
             length = np.sqrt(total)
             if not model.boxed:
                 return U * length, U * inner / max(length, 1e-300), np.sqrt(size)
@@ -137,7 +139,7 @@ def split_l2(
         if drop < best:
             best, slope = drop, inner * U / max(length, 1e-300)
     warm[0] = length
-    return best, slope, 1e-250 < whole < 1e250
+    return best, slope, LEAST < whole < MOST
 
 
 @inner_sums

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from layercert.arrays import Vector
+from layercert.arrays import FEW, Vector
 from layercert.compiled.dense import clear
 from layercert.compiled.halfspace import nearest_step
 from layercert.compiled.jit import njit_sums
-from layercert.compiled.norms import dual_exponent, lp_norm
+from layercert.compiled.norms import dual_exponent, lp_norm, over
 from layercert.search.adaptive.model import Model
+
+#: Squares up to this, and down to its inverse, leave room for their sums in the range of doubles.
+SQUARES = 1e200
 
 
 @njit_sums
@@ -40,7 +43,7 @@ def distance(g: Vector, s: float, drift: float, model: Model, w: Vector) -> floa
 def _distance_linf(g: Vector, s: float, drift: float, model: Model, w: Vector) -> float:
     """w_j = -sign(g_j) min(t, room_j). What the full coordinates cost is linear in t between their rooms: Newton."""
     n, box_lo, box_hi, boxed = len(g), model.box_lo, model.box_hi, model.boxed
-    up = 1.0 + 2.3e-16 * (2 * n + 128)
+    up = over(n)
     t, cost, keep = 0.0, 0.0, 0.0
     if not boxed:
         for j in range(n):
@@ -58,37 +61,37 @@ def _distance_linf(g: Vector, s: float, drift: float, model: Model, w: Vector) -
                 cost += size * room if full else 0.0
                 keep += 0.0 if full else size
             further = (s - cost) / keep if keep > 0.0 else np.inf
-            if not further > t * (1.0 + 1e-15):
+            if not further > t * (1.0 + FEW):
                 break
             t = further
             if np.isinf(t):
                 break
         for j in range(n):
             w[j] = -min(t, -box_lo[j]) if g[j] > 0.0 else min(t, box_hi[j])
-    left = s - cost * up - 1e-15 * (s + cost)
+    left = s - cost * up - FEW * (s + cost)
     if left <= 0.0:
         return 0.0
     size = keep * up + drift
-    return left / size * (1.0 - 1e-15) if size > 0.0 else np.inf
+    return left / size * (1.0 - FEW) if size > 0.0 else np.inf
 
 
 @njit_sums
 def _distance_l2(g: Vector, s: float, drift: float, model: Model, w: Vector) -> float:
     """w_j = -sign(g_j) min(room_j, tau |g_j|), and g1_j = min(|g_j|, room_j / tau). Nothing is proved beyond 1e100."""
     n, box_lo, box_hi, boxed = len(g), model.box_lo, model.box_hi, model.boxed
-    up = 1.0 + 2.3e-16 * (2 * n + 128)
+    up = over(n)
     total = 0.0
     for j in range(n):
         total += g[j] * g[j]
-    if not 1e-200 < total < 1e200:
+    if not 1.0 / SQUARES < total < SQUARES:
         clear(w)
         if total == 0.0 and dual_norm(g, 2.0) == 0.0:  # all zero, not just too small for squares
-            return np.inf if drift == 0.0 else s / drift * (1.0 - 1e-15)
+            return np.inf if drift == 0.0 else s / drift * (1.0 - FEW)
         return 0.0
     if not boxed:
         for j in range(n):
             w[j] = -(s / total) * g[j]
-        return s / (np.sqrt(total) * up + drift) * (1.0 - 1e-15)
+        return s / (np.sqrt(total) * up + drift) * (1.0 - FEW)
     tau, cost, keep = 0.0, 0.0, 0.0
     for _ in range(n + 2):
         cost, keep = 0.0, 0.0
@@ -99,7 +102,7 @@ def _distance_l2(g: Vector, s: float, drift: float, model: Model, w: Vector) -> 
             cost += size * room if full and size > 0.0 else 0.0
             keep += 0.0 if full else size * size
         further = (s - cost) / keep if keep > 0.0 else np.inf
-        if not further > tau * (1.0 + 1e-15):
+        if not further > tau * (1.0 + FEW):
             break
         tau = further
         if np.isinf(tau):
@@ -117,21 +120,21 @@ def _distance_l2(g: Vector, s: float, drift: float, model: Model, w: Vector) -> 
             part = min(size, room / tau)
             cost += (size - part) * room
             keep += part * part
-    left = s - cost * up - 1e-15 * (s + cost)
+    left = s - cost * up - FEW * (s + cost)
     if left <= 0.0:
         return 0.0
     size = np.sqrt(keep) * up + drift  # the drift alone where every coordinate is full: it may still reach s
-    return left / size * (1.0 - 1e-15) if size > 0.0 else np.inf
+    return left / size * (1.0 - FEW) if size > 0.0 else np.inf
 
 
 @njit_sums
 def _distance_lp(g: Vector, s: float, drift: float, model: Model, w: Vector) -> float:
     n, p = len(g), model.p
-    up = 1.0 + 2.3e-16 * (2 * n + 128)
+    up = over(n)
     _, tau = nearest_step(g, s, model.box_lo, model.box_hi, model.boxed, p, w)
     if not model.boxed:
         size = dual_norm(g, p) * up + drift
-        return s / size * (1.0 - 1e-15) if size > 0.0 else np.inf
+        return s / size * (1.0 - FEW) if size > 0.0 else np.inf
     keep = np.empty(n)
     cost = 0.0
     top = 0.0
@@ -155,8 +158,8 @@ def _distance_lp(g: Vector, s: float, drift: float, model: Model, w: Vector) -> 
         if keep[j] < size:
             cost += (size - keep[j]) * room
     cost *= up
-    left = s - cost - 1e-15 * (s + cost)
+    left = s - cost - FEW * (s + cost)
     if left <= 0.0:
         return 0.0
     size = dual_norm(keep, p) * up + drift
-    return left / size * (1.0 - 1e-15) if size > 0.0 else np.inf
+    return left / size * (1.0 - FEW) if size > 0.0 else np.inf

@@ -12,7 +12,7 @@ from layercert.arrays import Indices, Matrix, Tensor, Vector
 from layercert.compiled.jit import njit_sums
 from layercert.compiled.packed import times_layer, times_transposed
 from layercert.search.adaptive.lines import is_on, is_open, upper
-from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, Model
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, OWN, PHASE, Model
 
 
 class Lanes(NamedTuple):
@@ -117,13 +117,13 @@ def backward(model: Model, lanes: Lanes) -> Pass:
                 for r in range(m):
                     drift[r] += abs(S[j, r]) * model.D[i]
         for r in range(m):
-            value_above[r, k], error_above[r, k] = total[r], 1.01 * error[r]
+            value_above[r, k], error_above[r, k] = total[r], OWN * error[r]
         below, _ = times_transposed(net, k, S, live)
         if k > 0:
             for j in range(len(below)):
                 for r in range(m):
                     coef[net.noff[k - 1] + j, r] = below[j, r]
-    return Pass(below.T.copy(), total - 1.01 * error, 1.01 * drift, value_above, error_above)
+    return Pass(below.T.copy(), total - OWN * error, OWN * drift, value_above, error_above)
 
 
 @njit_sums

@@ -18,7 +18,7 @@ from layercert.compiled.timer import Timer, late
 from layercert.search.adaptive.cap import Cap, lowest, minimiser
 from layercert.search.adaptive.lanes import Constants
 from layercert.search.adaptive.lines import is_on, is_open, upper
-from layercert.search.adaptive.model import COEF, HI, LO, PHASE, POINT, Kept, Model
+from layercert.search.adaptive.model import COEF, HI, LO, OWN, PHASE, POINT, Kept, Model
 
 #: Rows per pass: so many lanes of a layer of a thousand neurons still fit into the cache.
 LANES = 64
@@ -33,7 +33,7 @@ PULL_PACE, PULL_SHARE = 0.3, 0.5
 MOST_PULL = 1e30
 
 
-class Rows(NamedTuple):
+class NeuronRows(NamedTuple):
     """Backward passes of one layer. Without parameters of their own (`own`) the matrices have no lanes."""
 
     neurons: Indices
@@ -157,11 +157,11 @@ def tighten_rows(
 
 
 @njit_sums
-def recall(kept: Kept, state: Matrix, neurons: Indices, base: int, own: bool) -> tuple[Rows, Vector]:
+def recall(kept: Kept, state: Matrix, neurons: Indices, base: int, own: bool) -> tuple[NeuronRows, Vector]:
     """Rows with the parameters of their last pass, or those for a first one; and how far lines may move."""
     m = 2 * len(neurons)
     lanes = m if own else 0
-    rows = Rows(
+    rows = NeuronRows(
         np.empty(m, np.intp), np.empty(m), own, np.empty((base, lanes)), np.zeros((base, lanes)), np.zeros(m),
         np.zeros((base, lanes)),
     )  # fmt: skip
@@ -186,7 +186,7 @@ def recall(kept: Kept, state: Matrix, neurons: Indices, base: int, own: bool) ->
 
 
 @njit_sums
-def keep(kept: Kept, state: Matrix, rows: Rows, base: int) -> None:
+def keep(kept: Kept, state: Matrix, rows: NeuronRows, base: int) -> None:
     """For `recall` at the next pass, of this node or any other."""
     for r in range(len(rows.neurons)):
         row = place(rows.neurons[r], r)
@@ -199,7 +199,7 @@ def keep(kept: Kept, state: Matrix, rows: Rows, base: int) -> None:
 
 
 @njit_sums
-def rows_backward(model: Model, state: Matrix, rows: Rows, k: int, objective: Objective) -> tuple[Sums, Matrix]:
+def rows_backward(model: Model, state: Matrix, rows: NeuronRows, k: int, objective: Objective) -> tuple[Sums, Matrix]:
     """The sums and G of the rows, through the layers k-1..0."""
     net, m = model.net, len(rows.neurons)
     base, under = net.noff[k], net.noff[k - 1]
@@ -212,7 +212,7 @@ def rows_backward(model: Model, state: Matrix, rows: Rows, k: int, objective: Ob
         i, pull = rows.neurons[r], rows.pulls[r]
         own, pulled = model.net.b[i] * rows.sides[r], pull * objective.value
         sums.c[r] = own + pulled
-        sums.error[r] = model.noise * (abs(own) + abs(pulled)) + 1.01 * pull * upper + TINY
+        sums.error[r] = model.noise * (abs(own) + abs(pulled)) + OWN * pull * upper + TINY
         at = net.ptr[i]
         for t in range(at, net.ptr[i + 1]):
             j = t - at if net.whole[k] else net.index[t]
@@ -230,7 +230,7 @@ def rows_backward(model: Model, state: Matrix, rows: Rows, k: int, objective: Ob
 
 
 @njit_sums
-def relax_lines(model: Model, state: Matrix, rows: Rows, layer: int, A: Matrix, live: Mask, sums: Sums) -> None:
+def relax_lines(model: Model, state: Matrix, rows: NeuronRows, layer: int, A: Matrix, live: Mask, sums: Sums) -> None:
     """Coefficients of x^layer become those of z: every neuron is replaced by the line that counts for the row."""
     c, error, drift = sums
     net, m = model.net, A.shape[1]
@@ -287,7 +287,7 @@ def relax_lines(model: Model, state: Matrix, rows: Rows, layer: int, A: Matrix, 
 
 @njit_sums
 def rows_touch(
-    model: Model, state: Matrix, rows: Rows, k: int, G: Matrix, lams: Vector, cap: Cap, pace: Vector
+    model: Model, state: Matrix, rows: NeuronRows, k: int, G: Matrix, lams: Vector, cap: Cap, pace: Vector
 ) -> Matrix:
     """Move each row's lower lines towards those that touch relu at the row's least point on the cap, and its betas.
 
@@ -336,7 +336,7 @@ def rows_touch(
 
 
 @njit_sums
-def repull(rows: Rows, objective: Objective, h: Matrix, lams: Vector) -> None:
+def repull(rows: NeuronRows, objective: Objective, h: Matrix, lams: Vector) -> None:
     """A row pulls harder when the objective is positive at its least point, that is when the point is not unsafe."""
     value = np.full(len(lams), objective.value)
     for j in range(len(h)):

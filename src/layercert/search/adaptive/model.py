@@ -32,6 +32,9 @@ from layercert.system import clock
 PHASE, LO, HI, ALPHA, BETA, COEF, POINT = range(7)
 ROWS = 7
 
+#: Sums of error bounds are rounded themselves: one per cent covers that. With it, the 3 M and 4 Z of Q above.
+OWN, OF_TERMS, OF_VALUES = 1.01, 3.03, 4.04
+
 #: Parameters of rows are kept for as many layers as fit into this many numbers (64 MiB each for slopes and betas).
 MOST_KEPT = 2**24
 
@@ -121,14 +124,14 @@ def build(problem: Problem, U: float) -> tuple[Model, Matrix]:
     for k in range(network.L):
         part = slice(net.noff[k], net.noff[k + 1])
         M = np.asarray(abs(network.maps[k]) @ below + np.abs(network.biases[k]))
-        model.Q[part] = 3.03 * noise * M + TINY  # the first layer's value at x is rounded too: part of M
+        model.Q[part] = OF_TERMS * noise * M + TINY  # the first layer's value at x is rounded too: part of M
         if k > 0:  # whatever the time: a pass over single rows follows where there is some
             lo, hi = interval(network.maps[k], network.biases[k], state[:, net.noff[k - 1] : net.noff[k]], M, noise)
             state[LO, part], state[HI, part] = lo, hi
         tighten_layer(model, kept, state, cap, above, k, 0, clock.timer())
         clock.check()
         Z = np.maximum(np.abs(state[LO, part]), np.abs(state[HI, part]))
-        model.Q[part] += 4.04 * noise * Z
+        model.Q[part] += OF_VALUES * noise * Z
         below = np.maximum(state[HI, part], 0.0)
         state[POINT, part] = state[LO, part] + state[HI, part]  # no point yet: the lower lines of CROWN
     last = np.asarray(abs(network.maps[-1]) @ below + np.abs(network.biases[-1]))

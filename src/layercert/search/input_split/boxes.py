@@ -163,7 +163,7 @@ def _try_points(
 def _cut(s: Scratch, rows: int, side: Sides, lo: Vector, hi: Vector) -> int:
     """The input that is to blame most for what the unstable neurons cost the bound.
 
-    An unstable neuron costs |A| iu, which shrinks with its width, and input j makes up pull/width of that. Where no
+    An unstable neuron costs |A| iu, which shrinks with its width; input j makes up influence/width of that. Where no
     neuron is unstable: the input that the rows depend on most. s.g and s.best are those of `shave` and `weigh`.
     """
     n = len(lo)
@@ -175,7 +175,7 @@ def _cut(s: Scratch, rows: int, side: Sides, lo: Vector, hi: Vector) -> int:
                 cost += s.best[r] * s.coef[r, i]
             cost *= s.iu[i] / (s.hi[i] - s.lo[i])
             for j in range(n):
-                s.g[j] += cost * s.pull[i, j]
+                s.g[j] += cost * s.influence[i, j]
     axis, most = 0, 0.0
     for turn in range(3):
         for j in range(n):

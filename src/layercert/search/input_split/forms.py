@@ -136,7 +136,7 @@ def combine(weights: Vector, count: int, rows: Matrix, width: int, out: Vector) 
 @njit_sums
 def _activate(model: Model, s: Scratch, k: int, symbols: int, fresh: int, side: Sides, timer: Timer) -> bool:
     """Forms of the live neurons' outputs; every unstable one brings a symbol of its own. False: no time for it."""
-    base, new, n, work = model.noff[k], symbols, s.pull.shape[1], 0
+    base, new, n, work = model.noff[k], symbols, s.influence.shape[1], 0
     for q in range(s.number[k]):
         work += 8 * (symbols + fresh)  # memory that is touched for the first time is slow
         if work > LOOK:
@@ -146,7 +146,7 @@ def _activate(model: Model, s: Scratch, k: int, symbols: int, fresh: int, side: 
         at = base + s.live[k, q]
         row, out = s.form[q], s.post[q]
         for j in range(n):
-            s.pull[at, j] = abs(row[j])
+            s.influence[at, j] = abs(row[j])
         for j in range(symbols, symbols + fresh):
             out[j] = 0.0
         lo, hi = s.lo[at], s.hi[at]

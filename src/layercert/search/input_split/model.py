@@ -96,7 +96,7 @@ class Scratch(NamedTuple):
     iu: Vector
     Q: Vector
     z0: Vector
-    pull: Matrix  # neurons x inputs: how far each input can move a pre-activation
+    influence: Matrix  # neurons x inputs: how far each input can move a pre-activation
     form: Matrix  # forms of a layer's pre-activations, then
     post: Matrix  # of the live neurons' outputs
     value: Vector
