@@ -117,7 +117,7 @@ def _questions(what: str) -> Iterator[Callable[[], object]]:
     import numpy as np
 
     from layercert.certificate.checker import check
-    from layercert.methods import METHODS
+    from layercert.methods import ADAPTIVE, INPUT_SPLIT, METHODS
     from layercert.network import Network
     from layercert.run import measure
 
@@ -127,7 +127,7 @@ def _questions(what: str) -> Iterator[Callable[[], object]]:
         [rng.normal(size=(m, n)) for n, m in pairwise(sizes)], [rng.normal(size=m) for m in sizes[1:]]
     )
     x, domain = [0.2, 0.3, 0.4], (-1.0, 2.0)
-    yield partial(measure, tiny, x, "linf", domain=domain, method="adaptive")
+    yield partial(measure, tiny, x, "linf", domain=domain, method=ADAPTIVE)
     if what == FIRST:
         return
 
@@ -137,9 +137,9 @@ def _questions(what: str) -> Iterator[Callable[[], object]]:
             check(tiny, certificate)
 
     for norm in NORMS:
-        yield partial(proved, norm, "adaptive")
-        yield partial(measure, tiny, x, norm, method="adaptive")
-    yield partial(proved, "linf", "input-split")
+        yield partial(proved, norm, ADAPTIVE)
+        yield partial(measure, tiny, x, norm, method=ADAPTIVE)
+    yield partial(proved, "linf", INPUT_SPLIT)
     for method in METHODS:
         for norm in NORMS:
             yield partial(measure, tiny, x, norm, domain=domain, method=method, time_limit=PATIENCE)

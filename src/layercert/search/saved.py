@@ -145,7 +145,7 @@ def _digest(head: dict[str, Any], arrays: dict[str, Any]) -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
-def question_of(problem: Problem, any_witness: bool, gap: float) -> dict[str, str]:
+def question_of(problem: Problem, stop_at_witness: bool, gap: float) -> dict[str, str]:
     """What an answer depends on, each part by a few words or a hash."""
     norm = problem.norm
     weights = norm.weights if isinstance(norm, WeightedNorm) else None
@@ -158,7 +158,7 @@ def question_of(problem: Problem, any_witness: bool, gap: float) -> dict[str, st
         "domain": "none" if problem.domain is None else _hash(*problem.domain),
         "classes": _hash(*clauses),
         "radius": repr(float(problem.radius)),
-        "command": "verify" if any_witness else "measure",
+        "command": "verify" if stop_at_witness else "measure",
         "gap": repr(float(gap)),
     }
 
