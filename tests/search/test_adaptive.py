@@ -449,7 +449,7 @@ def test_programs_of_relaxations_close_nodes_and_prove_no_more_than_is_true(monk
     def watched(self: worker.Worker, node: worker.Node) -> Iterator[Event]:
         before = node.bound
         yield from by_program(self, node)
-        closed.append(before < self.ball.goal <= node.bound)
+        closed.append(before < self.ball.U <= node.bound)
 
     monkeypatch.setattr(worker.Worker, "_program", watched)
     for seed in (1, 2, 5, 6):

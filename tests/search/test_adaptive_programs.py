@@ -36,7 +36,7 @@ def test_programs_go_on_from_the_last_one_and_say_what_a_fresh_solver_says() -> 
         for i in rng.choice(programs.free, rng.integers(0, 4), replace=False):
             fix(state, i, rng.choice([-1.0, 1.0]))
         at = int(rng.integers(len(problem.clauses)))
-        found, true = programs.solve(problem.clauses[at], at, state, U), _least_relaxed(problem, at, state, U)
+        found, true = programs.solve(at, state, U), _least_relaxed(problem, at, state, U)
         assert (found is None) == (true is None)  # None: no point has the phases of the splits
         if found is not None and true is not None:
             compared += 1

@@ -73,7 +73,7 @@ class Ball:
     ) -> None:
         self.task, self.effort = task, effort
         self.radius = radius
-        self.built = self.U if saved is None else saved.built  # the ball that the root's bounds hold in
+        self.built = self.cutoff if saved is None else saved.built  # the ball that the root's bounds hold in
         self.asked = PackedProblem.of(task.problem)
         self.model: Model
         parts = {} if parts is None else parts
@@ -95,7 +95,7 @@ class Ball:
             self.frontier.made = saved.made
             self.frontier.share = 1.0 - share_of(saved.nodes, clauses)
             self.frontier.restore(saved.nodes)
-        self.recorder = None if recorder is None else recorder.ball(self.U, self.model)
+        self.recorder = None if recorder is None else recorder.ball(self.cutoff, self.model)
 
     @cached_property
     def maps(self) -> list[csr_array]:
@@ -103,13 +103,17 @@ class Ball:
         return [csr_array(W) for W in self.task.problem.network.maps]
 
     @property
-    def U(self) -> float:
-        """The radius of the ball, or the distance of a witness inside it."""
+    def cutoff(self) -> float:
+        """The radius of the ball, or the distance of a witness inside it: farther points are of no use."""
         return min(self.radius, self.task.cutoff)
 
     @property
-    def goal(self) -> float:
-        """A node with this bound is closed. A radius is proved in full, a witness's distance up to the gap."""
+    def U(self) -> float:
+        """What is to be proved, a radius in full, a witness's distance up to the gap: a node with this bound is closed.
+
+        Nodes are bounded inside this ball, not that of the witness: where the gap is wide, what lies between the two is
+        neither proved nor needed.
+        """
         return min(self.radius, self.task.goal)
 
     def tree(self) -> Tree | None:
@@ -221,7 +225,7 @@ class Ball:
             nodes = self._roots(begin, min(begin + ROOTS, clauses))
             steps = self.effort.quick_steps
             for stage in ((0, 0, 0), (steps, 0, 0), (steps, self.effort.quick_rounds, 0)):
-                going = [n for n, node in enumerate(nodes) if node.bound < self.goal]
+                going = [n for n, node in enumerate(nodes) if node.bound < self.U]
                 if going and (stage[1] == 0 or all(nodes[n].bound > 0 for n in going)):
                     self._bound(nodes, going, stage)
             least = min(least, *(node.bound for node in nodes))

@@ -19,12 +19,13 @@ from layercert.arrays import Matrix, Vector
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import ALPHA, BETA, LO, PHASE, Kept, keep_rows
 from layercert.search.adaptive.node import Node
+from layercert.search.adaptive.pieces import Piece, by_distance, by_margin, is_sparse
 from layercert.search.events import Bound, Event
 from layercert.system import clock
 
 if TYPE_CHECKING:
     from layercert.search.adaptive.branch import Batch
-    from layercert.search.adaptive.program import Programs
+    from layercert.search.adaptive.program import Multipliers, Programs
     from layercert.search.adaptive.tree import Ball
 
 #: The most pieces that the first witness is moved through, those of later ones, and the faces that are tried at each,
@@ -34,6 +35,8 @@ POLISHED, REPOLISHED, FLIPS = 60, 3, 6
 NEAR, PROGRAMS, PROGRAM_SHARE = 5e-2, 6, 0.2
 #: A program tells what to split if it is no further below U than this many times the bound that is known.
 TELLING = 2.0
+#: The part of the time that pieces of programs' points may take.
+PIECE_SHARE = 0.2
 #: A piece is nearer if its point is, by this much (relative).
 WORTH_MOVING = 1e-7
 #: The first nodes are all attacked from their nearest points, of later ones one in so many: an attack takes as long as
@@ -59,6 +62,8 @@ class Worker:
     def __init__(self, ball: Ball, known: list[Kept]) -> None:
         self.ball, self.task, self.effort = ball, ball.task, ball.effort
         self.leaves = Leaves(ball.task)
+        self._pieces: set[tuple[int, bytes]] = set()  # that were looked at
+        self._spent, self._since = 0.0, clock.now()
         self._known = known  # where what rows keep is handed on, to a search of the same ball
 
     @cached_property
@@ -81,14 +86,14 @@ class Worker:
         if nodes[0].is_root:
             yield from self.start(nodes)
             return
-        stale = [node for node in nodes if node.stale and node.bound < ball.goal]
+        stale = [node for node in nodes if node.stale and node.bound < ball.U]
         if stale:
             self.bound(stale, 0, 0, 0)
             for node in stale:
                 node.stale = False
         ready: list[Node] = []
         for node in nodes:
-            if node.bound >= ball.goal:
+            if node.bound >= ball.U:
                 self.close(node)
             elif self.effort.refresh * node.radius > ball.U:
                 yield from self._refresh(node)
@@ -109,7 +114,7 @@ class Worker:
             (0, 0, 0), (effort.root_steps, 0, 0), (effort.steps, effort.root_rounds, 0),
             (effort.steps, effort.root_rounds, effort.root_passes),
         ):  # fmt: skip
-            going = [n for n, node in enumerate(nodes) if node.bound < ball.goal]
+            going = [n for n, node in enumerate(nodes) if node.bound < ball.U]
             if going:
                 points[going] = self.bound([nodes[n] for n in going], steps, rounds, passes)
                 for n in going:
@@ -123,7 +128,7 @@ class Worker:
         """Is splitting what it needs?"""
         ball = self.ball
         old = self.effort.refresh * node.radius > ball.U
-        done = node.bound >= ball.goal or not len(node.open)
+        done = node.bound >= ball.U or not len(node.open)
         return not (node.stale or old or done or self._wants_programs(node))
 
     def _wants_programs(self, node: Node) -> bool:
@@ -137,7 +142,7 @@ class Worker:
         effort, ball = self.effort, self.ball
         work = Work(effort.candidates, effort.probe_steps, effort.steps, effort.rounds, effort.passes)
         batch, timer = self._batch(nodes), clock.timer()
-        children, neurons = expand(ball.model, self.kept, batch, ball.U, ball.goal, work, timer)
+        children, neurons = expand(ball.model, self.kept, batch, ball.U, ball.U, work, timer)
         for n, node in enumerate(nodes):
             if neurons[n] < 0:  # out of time before its turn
                 ball.frontier.replace(node, [node])
@@ -165,44 +170,66 @@ class Worker:
         self.ball.frontier.replace(node, kinds[Fate.OPEN], kinds[Fate.CLOSED], kinds[Fate.LATE])
 
     def improve(self, step: Vector, distance: float, clause: int) -> Iterator[Event]:
-        if distance < self.ball.U:
+        if distance < self.ball.cutoff:
             yield from self.task.suggest(step, self.task.problem.clauses[clause])
 
     def _seek(self, step: Vector, clause: int) -> Iterator[Event]:
         """A short attack from a node's nearest point."""
         from layercert.attack.kernel import FINE, seek
 
-        U = self.ball.U
+        U = self.ball.cutoff
         distance, w = seek(self.ball.asked, clause, step, self.effort.seek_steps, U, FINE, clock.timer())
-        if distance < self.ball.U:
+        if distance < self.ball.cutoff:
             yield from self.improve(w, float(distance), clause)
             yield from self.polish(w, clause, REPOLISHED)
 
     def polish(self, step: Vector, clause: int, pieces: int = POLISHED) -> Iterator[Event]:
-        """From a witness downhill over linear pieces: the exact distance on its piece, then on the pieces behind the
-        faces that hold the nearest point up, for as long as one of them is nearer."""
-        ball, problem = self.ball, self.task.problem
-        if not problem.network.fits_dense or clock.left() < PIECES_LEFT * self.leaves.seconds:
-            return  # a piece's rows are dense
-        z = np.concatenate(problem.network.preactivations(problem.x + step))
-        sides, unsafe = np.where(z > 0, 1.0, -1.0), problem.clauses[clause]
-        neurons = np.flatnonzero(ball.meets)
-        answer = self.leaves.solve(sides, ball.meets, unsafe, ball.U)
-        yield from self.improve(answer.step, answer.value, clause)
+        """From a witness downhill over linear pieces: the nearest unsafe point on its piece, then on the pieces behind
+        the faces that hold it up, for as long as one of them is nearer."""
+        ball = self.ball
+        if not self._has_pieces or clock.left() < PIECES_LEFT * self._piece_seconds:
+            return
+        sides = self._sides(step)
+        piece = self._nearest(sides, clause)
+        yield from self.improve(piece.step, piece.value, clause)
         for _ in range(pieces):
-            weight = answer.multipliers[: len(neurons)]
-            holding = neurons[np.argsort(-weight)][: int((weight > 0).sum())]
-            for flipped in (*holding[:FLIPS, None], holding):
+            for flipped in (*piece.faces[:FLIPS, None], piece.faces):
                 clock.check()
                 other = sides.copy()
                 other[flipped] *= -1.0
-                answer = self.leaves.solve(other, ball.meets, unsafe, ball.U)
-                if answer.value < ball.U * (1.0 - WORTH_MOVING):
+                beyond = self._nearest(other, clause)
+                if beyond.value < ball.cutoff * (1.0 - WORTH_MOVING):
                     break
             else:
                 return
-            sides = other
-            yield from self.improve(answer.step, answer.value, clause)
+            sides, piece = other, beyond
+            yield from self.improve(piece.step, piece.value, clause)
+
+    def _sides(self, step: Vector) -> Vector:
+        """On which side of its hyperplane x + step is, for every neuron."""
+        problem = self.task.problem
+        return np.where(np.concatenate(problem.network.preactivations(problem.x + step)) > 0, 1.0, -1.0)
+
+    def _nearest(self, sides: Vector, clause: int) -> Piece:
+        """The nearest unsafe point of a linear piece."""
+        ball = self.ball
+        if self._by_margin:
+            return by_margin(self.programs, sides, clause, ball.cutoff)
+        return by_distance(self.leaves, sides, ball.meets, clause, ball.cutoff)
+
+    @cached_property
+    def _by_margin(self) -> bool:
+        return math.isinf(self.ball.model.p) and is_sparse(self.task.problem.network)
+
+    @property
+    def _has_pieces(self) -> bool:
+        """The rows of a piece are dense, unless its programs are those of nodes."""
+        return self._by_margin or self.task.problem.network.fits_dense
+
+    @property
+    def _piece_seconds(self) -> float:
+        """About how long a piece takes."""
+        return 0.0 if self._by_margin else self.leaves.seconds
 
     def _refresh(self, node: Node) -> Iterator[Event]:
         """Bound a node again in today's smaller ball."""
@@ -212,28 +239,49 @@ class Worker:
 
     def _program(self, node: Node) -> Iterator[Event]:
         """Bound a node by the exact multipliers of its relaxation, and tighten with what these leave of the ball."""
-        ball, problem = self.ball, self.task.problem
-        node.programmed, step = True, np.zeros(ball.model.net.inputs)
+        ball = self.ball
+        node.programmed, found = True, None
         for _ in range(PROGRAMS):
             before = node.bound
-            found = self.programs.solve(problem.clauses[node.clause], node.clause, node.state, ball.U)
+            found = self.programs.solve(node.clause, node.state, ball.U)
             if found is None:
                 break
-            step = found.step
-            old = node.state.copy(), node.weights
-            node.state[ALPHA] = np.where(found.alpha >= 0, found.alpha, node.state[ALPHA])
-            node.state[BETA], node.weights = found.beta, found.mu
-            value = float(self._value(node))
-            # where the program is far below what is known, its point says nothing about what holds the bound down
-            node.wanted = found.cheating if ball.U - value <= TELLING * (ball.U - before) else found.cheating[:0]
-            if not value > node.bound:  # nor where it is no number
-                node.state, node.weights = old
-            node.bound = max(node.bound, value)
-            if node.bound < ball.goal:
+            self._prove(node, found)
+            if node.bound < ball.U:
                 self.bound([node], self.effort.steps, 1, 1)
-            if node.bound >= ball.goal or ball.U - node.bound > (1.0 - PROGRAM_SHARE) * (ball.U - before):
+            if node.bound >= ball.U or ball.U - node.bound > (1.0 - PROGRAM_SHARE) * (ball.U - before):
                 break
-        yield from self._again(node, step)
+        if found is not None:
+            yield from self._piece(found, node.clause)
+        yield from self._again(node, np.zeros(ball.model.net.inputs) if found is None else found.step)
+
+    def _prove(self, node: Node, found: Multipliers) -> None:
+        """What the multipliers of a node's program are worth."""
+        ball, before = self.ball, node.bound
+        old = node.state.copy(), node.weights
+        node.state[ALPHA] = np.where(found.alpha >= 0, found.alpha, node.state[ALPHA])
+        node.state[BETA], node.weights = found.beta, found.mu
+        value = float(self._value(node))
+        # where the program is far below what is known, its point says nothing about what holds the bound down
+        node.wanted = found.cheating if ball.U - value <= TELLING * (ball.U - before) else found.cheating[:0]
+        if not value > node.bound:  # nor where it is no number
+            node.state, node.weights = old
+        node.bound = max(node.bound, value)
+        self.tell(node)
+
+    def _piece(self, found: Multipliers, clause: int) -> Iterator[Event]:
+        """The nearest unsafe point on the linear piece of a program's point, while that takes little of the time."""
+        ball, sides = self.ball, self._sides(found.step)
+        key = clause, np.packbits(sides[ball.meets] > 0).tobytes()
+        began = clock.now()
+        if not self._has_pieces or key in self._pieces or self._spent > PIECE_SHARE * (began - self._since):
+            return
+        self._pieces.add(key)
+        piece = self._nearest(sides, clause)
+        if piece.value < ball.cutoff * (1.0 - WORTH_MOVING):
+            yield from self.improve(piece.step, piece.value, clause)
+            yield from self.polish(piece.step, clause, REPOLISHED)
+        self._spent += clock.now() - began
 
     def _again(self, node: Node, step: Vector) -> Iterator[Event]:
         """Look at a node that was bounded once more."""
@@ -258,10 +306,10 @@ class Worker:
         bounds = batch.bounds
         if rounds > 0:
             work = Work(0, 0, steps, rounds, passes)
-            deepen(ball.model, self.kept, batch, ball.U, ball.goal, work, clock.timer())
+            deepen(ball.model, self.kept, batch, ball.U, ball.U, work, clock.timer())
         else:
             lanes = lanes_of(ball.model, batch.states, batch.mus, batch.clauses)
-            bounds = np.maximum(bounds, optimise(ball.model, lanes, ball.goal, steps, batch.points, clock.timer()))
+            bounds = np.maximum(bounds, optimise(ball.model, lanes, ball.U, steps, batch.points, clock.timer()))
             for n in range(len(nodes)):
                 store(lanes, n, batch.states[n], batch.mus[n])
         for n, node in enumerate(nodes):
@@ -292,7 +340,7 @@ class Worker:
         """Is a bounded node to wait? Else it is closed, by its bound or exactly; its nearest point may be a witness."""
         ball = self.ball
         self.tell(node)
-        if node.bound >= ball.goal:
+        if node.bound >= ball.U:
             return Fate.CLOSED
         if node.number < SOUGHT or node.number % SOUGHT_LATER == 0:
             yield from self._seek(step, node.clause)
@@ -305,7 +353,7 @@ class Worker:
         # stable neurons have rows too, unless the whole ball is on their side: theirs is proved for unsafe points only
         state = node.state
         sides = np.where((state[PHASE] > 0) | ((state[PHASE] == 0) & (state[LO] >= 0)), 1.0, -1.0)
-        answer = self.leaves.solve(sides, ball.meets, self.task.problem.clauses[node.clause], ball.U)
+        answer = self.leaves.solve(sides, ball.meets, self.task.problem.clauses[node.clause], ball.cutoff)
         node.bound = max(node.bound, answer.lower)
         self.tell(node)
         yield from self.improve(answer.step, answer.value, node.clause)
