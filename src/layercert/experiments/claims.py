@@ -6,8 +6,10 @@ is no merit. Times are compared on all inputs, an unfinished one counting with t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from statistics import median
 
 from layercert.experiments.averages import averages
@@ -16,7 +18,7 @@ from layercert.experiments.setup import ADDITIONS, LATE, PAPER_METHODS
 from layercert.experiments.tables import Cell, Table
 
 #: Known from elsewhere: the study in docs/geocert-lip.md, and the theorems of the paper.
-THEOREM = "Theorem 4.2: LayerCert-Basic solves a subset of GeoCert's programs"
+THEOREM = "Theorem 4.2: each program of LayerCert-Basic has one of GeoCert's for its own, with at least its constraints"
 BALL = (
     "the ball decides: without a domain and from the paper's radius CROWN says little; with a domain or a nearer "
     "witness LayerCert-Both solves 2 to 8 times fewer (docs/geocert-lip.md)"
@@ -25,7 +27,10 @@ FACES = (
     "our kernels answer all faces of a region in one call, so that GeoCert's many faces are cheap; with the paper's "
     "solvers each face costs the same"
 )
-FEW_PROGRAMS = "GeoCert-Lip solves fewer programs here, see above; and the first milliseconds are overhead"
+EASY = "where all methods need about 10 ms, lower bounds cost more than they save"
+CROSSING = (
+    "the curves cross mostly at the easiest inputs, where CROWN's bounds take longer than GeoCert-Lip's whole search"
+)
 HELD, FAILED, UNTESTED = "held", "not held", "not testable"
 GEOCERTS = ("geocert", "geocert-lip")
 WITH_BOUNDS = ("layercert-ia", "layercert-crown", "layercert-both")
@@ -161,7 +166,7 @@ def table1_claims(pool: Pool) -> list[Claim]:
         judge(s, "LayerCert-Basic beats GeoCert in both metrics on every network; second metric: time",
               each(pool, lambda n: faster(pool, n, [basic], ["geocert"])), FACES),
         judge(s, "the fastest of the paper's six methods is a LayerCert variant with lower bounds, on every network",
-              each(pool, lambda n: faster(pool, n, WITH_BOUNDS, (*GEOCERTS, basic)))),
+              each(pool, lambda n: faster(pool, n, WITH_BOUNDS, (*GEOCERTS, basic))), EASY),
         judge(s, "GeoCert-Lip always solves fewer programs than GeoCert",
               each(pool, lambda n: fewer(pool, n, "geocert-lip", ["geocert"], True))),
         judge(s, "plain LayerCert is faster than both GeoCert methods on every network",
@@ -227,15 +232,23 @@ def ablation_claims(pool: Pool) -> list[Claim]:
 
 
 def profile_claims(pool: Pool) -> list[Claim]:
+    ahead = places = 0
+
     def dominates(net: str) -> Test:
+        nonlocal ahead, places
         first, second = (sorted_times(pool, net, m) for m in ("layercert-both", "geocert-lip"))
         if not first and not second:
             return Test(net, None, "")
-        holds = len(first) >= len(second) and all(a <= b for a, b in zip(first, second, strict=False))
-        return Test(net, holds, f"{len(first)} against {len(second)} solved, but not at every time limit")
+        pairs = list(zip_longest(first, second, fillvalue=math.inf))
+        reached = sum(a <= b for a, b in pairs)
+        ahead, places = ahead + reached, places + len(pairs)
+        return Test(
+            net, reached == len(pairs), f"{len(first)} against {len(second)} solved, but not at every time limit"
+        )
 
     text = "the profile of LayerCert-Both lies above that of GeoCert-Lip everywhere, on every network"
-    return [judge("section 6", text, each(pool, dominates), FEW_PROGRAMS)]
+    claim = judge("section 6", text, each(pool, dominates), CROSSING)
+    return [replace(claim, measured=f"{claim.measured}; above for {ahead} of {places} inputs") if places else claim]
 
 
 def sorted_times(pool: Pool, net: str, method: str) -> list[float]:

@@ -13,7 +13,7 @@ from layercert import __version__
 from layercert.experiments.claims import claims_table
 from layercert.experiments.runs import Pool, read_pools
 from layercert.experiments.sections import Section, origin_lines, sections
-from layercert.experiments.summary import EXPLAINED, scale_line, summary_table
+from layercert.experiments.summary import EXPLAINED, count_line, scale_line, summary_table
 from layercert.experiments.tables import STYLE, Table
 
 TITLE = "Reproduction of Hierarchical Verification for Adversarial Robustness"
@@ -30,7 +30,8 @@ CAUTION = (
     "our own stack the programs of GeoCert-Lip, whose objective is not a plain distance, take a library (l_2) or about "
     "ten programs of the compiled kernel that answers those of all other methods (l_inf), so its seconds are not "
     "comparable with theirs. Programs are compared on the inputs that both methods finished, seconds on all inputs, an "
-    "unfinished one counting with the limit. Every answer is a line of results.csv."
+    "unfinished one counting with the limit. Every answer is a line of results.csv (in the repository: "
+    "benchmarks/results/reproduction.csv)."
 )
 
 #: Every answer, one line each.
@@ -43,12 +44,13 @@ def write_page(out: Path) -> Path:
     figures, tables = out / "figures", out / "tables"
     pools = read_pools(out)
     made = sections(pools, (out / "example").exists(), figures)
-    summary = summary_table((section.stack, claim) for section in made for claim in section.plain)
+    found = [(section.stack, claim) for section in made for claim in section.plain]
+    summary, counts = summary_table(found), count_line(found)
     claims = claims_table("claims", [claim for section in made for claim in section.claims], full=False)
     for table in (summary, claims, *(t for section in made for t in section.all_tables())):
         table.write(tables)
     write_rows(pools, out / ROWS)
-    front, origin = Front(scale_line(pools), summary, claims), origin_lines(pools)
+    front, origin = Front(f"{scale_line(pools)} {counts}".strip(), summary, claims), origin_lines(pools)
     (out / "report.md").write_text(_markdown(made, front, origin), encoding="utf-8")
     page = out / "index.html"
     page.write_text(_html(made, front, origin, figures), encoding="utf-8")
@@ -59,7 +61,7 @@ def write_page(out: Path) -> Path:
 class Front:
     """What stands before the sections."""
 
-    scale: str  # how large the run is
+    scale: str  # how large the run is, and how many claims held
     summary: Table
     claims: Table
 

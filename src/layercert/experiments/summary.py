@@ -30,6 +30,21 @@ def scale_line(pools: Iterable[Pool]) -> str:
     return f"The paper has {INPUTS} inputs and {TIME_LIMIT:g} s per question. This run: {'; '.join(parts)}."
 
 
+def count_line(claims: Iterable[tuple[str, Claim]]) -> str:
+    """How many of the paper's claims held, with each stack."""
+    parts: list[str] = []
+    found = [(stack, claim) for stack, claim in claims if not claim.where.startswith("ours")]
+    for stack in dict.fromkeys(stack for stack, _ in found):
+        verdicts = [claim.verdict for name, claim in found if name == stack]
+        tested = [v for v in verdicts if v in (HELD, FAILED)]
+        parts.append(f"{verdicts.count(HELD)} of {len(tested)} {solvers(stack)}")
+    return f"Claims of the paper that held in full: {'; '.join(parts)}." if parts else ""
+
+
+def solvers(stack: str) -> str:
+    return "with our solvers" if stack == "default" else f"with the solvers of the stack '{stack}'"
+
+
 def summary_table(claims: Iterable[tuple[str, Claim]]) -> Table:
     """A row per sentence; verdicts of the same sentence with our solvers and with another stack stand side by side.
 
