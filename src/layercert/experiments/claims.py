@@ -18,14 +18,14 @@ from layercert.experiments.setup import ADDITIONS, LATE, PAPER_METHODS
 from layercert.experiments.tables import Cell, Table
 
 #: Known from elsewhere: the study in docs/geocert-lip.md, and the theorems of the paper.
-THEOREM = "Theorem 4.2: each program of LayerCert-Basic has one of GeoCert's for its own, with at least its constraints"
+THEOREM = "Theorem 4.2, in sum; on single easy inputs pruning by U can turn it round (docs/paper-notes.md, E10)"
 BALL = (
     "the ball decides: without a domain and from the paper's radius CROWN says little; with a domain or a nearer "
     "witness LayerCert-Both solves 2 to 8 times fewer (docs/geocert-lip.md)"
 )
 FACES = (
     "our kernels answer all faces of a region in one call, so that GeoCert's many faces are cheap; with the paper's "
-    "solvers each face costs the same"
+    "solvers each face is a call of its own"
 )
 EASY = "where all methods need about 10 ms, lower bounds cost more than they save"
 CROSSING = (
