@@ -72,6 +72,30 @@ def test_a_packed_node_is_the_same_node_with_bounds_rounded_outwards() -> None:
         assert len(packing.pack(node)) < node.state.nbytes / 2
 
 
+def test_packed_nodes_of_numbers_beyond_float32_still_lead_to_the_answer() -> None:
+    """Pre-activations of 1e42: as float32 their bounds are infinite, and those of the root stand in for them."""
+    rng, huge = np.random.default_rng(3), 2.0**140
+    W = [rng.normal(size=size) for size in ((8, 4), (8, 8), (3, 8))]
+    b = [0.5 * rng.normal(size=n) for n in (8, 8, 3)]
+    x = rng.uniform(-1, 1, 4)
+    net = lc.Network.from_arrays([W[0] * huge, W[1], W[2] / huge], [b[0] * huge, b[1] * huge, b[2]])
+    plain = lc.measure(net, x, "linf", method="adaptive", domain=(x - 3, x + 3))
+    packed = lc.measure(net, x, "linf", method="adaptive", domain=(x - 3, x + 3), memory=3000, time_limit=60)
+    assert plain.status == packed.status == "exact"
+    assert packed.upper == pytest.approx(plain.upper, rel=2e-6)
+
+
+def test_a_node_closed_by_what_is_no_number_proves_nothing() -> None:
+    problem = robustness(*random_question(8, 1))
+    ball = Ball(Task(problem, make_chain("default", problem.norm), 1.0), suited(problem.network), None, 1.0)
+    ball._push_roots()
+    node = ball.frontier.take()
+    assert node is not None
+    node.bound = math.nan
+    ball.frontier.replace(node, [], [node])
+    assert ball.frontier.least == ball.frontier.closed_bound == -math.inf
+
+
 def test_a_packed_node_of_another_tree_is_refused() -> None:
     ball = ball_of()
     blob = ball.frontier.blobs()[0]

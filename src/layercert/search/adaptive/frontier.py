@@ -134,7 +134,8 @@ class Frontier:
             self._hands.update({part.number: part for part in late})
             self.late += len(late)
             for part in closed:
-                self.closed_bound = min(self.closed_bound, part.bound)
+                # what is not a number proves nothing, and Python's min would pass over it
+                self.closed_bound = min(self.closed_bound, -math.inf if math.isnan(part.bound) else part.bound)
                 self.closed += 1
                 self.share += 2.0**-part.splits / self.trees
             for part in parts:

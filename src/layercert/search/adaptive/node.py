@@ -80,7 +80,7 @@ class Packing:
             code = np.where(is_open, 0, np.where(is_split, phase * _SPLIT, np.where(lo >= 0, _STABLE, -_STABLE)))
             parts = (
                 code.astype(np.int8), _down(lo[is_open]), -_down(-hi[is_open]),
-                state[ALPHA, is_open].astype("<f4"), state[BETA, is_split].astype("<f4"), node.weights.astype("<f8"),
+                state[ALPHA, is_open].astype("<f4"), _multipliers(state[BETA, is_split]), node.weights.astype("<f8"),
             )  # fmt: skip
             programmed = node.programmed and not len(node.wanted)
             head = _HEAD.pack(
@@ -106,7 +106,9 @@ class Packing:
         code = take(free, "<i1")
         state = self.root.copy()
         is_open, is_split = self.free[code == 0], self.free[np.abs(code) == _SPLIT]
-        state[LO, is_open], state[HI, is_open], state[ALPHA, is_open] = (take(opened, "<f4") for _ in range(3))
+        lo, hi, state[ALPHA, is_open] = (take(opened, "<f4") for _ in range(3))
+        # beyond the range of float32 they are infinite: the root's hold everywhere
+        state[LO, is_open], state[HI, is_open] = np.maximum(lo, state[LO, is_open]), np.minimum(hi, state[HI, is_open])
         state[BETA, is_split], state[PHASE, is_split] = take(split, "<f4"), code[np.abs(code) == _SPLIT]
         state[LO, self.free[code > 0]] = 0.0
         state[HI, self.free[code < 0]] = 0.0
@@ -122,6 +124,11 @@ def bound_of(blob: bytes) -> float:
 def splits_of(blob: bytes) -> int:
     """How deep in the tree a packed node is."""
     return int(_HEAD.unpack_from(blob)[3])
+
+
+def _multipliers(values: Vector) -> NDArray[np.float32]:
+    """As float32: any finite numbers >= 0 are sound."""
+    return np.minimum(values, np.finfo(np.float32).max).astype("<f4")
 
 
 def _down(values: Vector) -> NDArray[np.float32]:

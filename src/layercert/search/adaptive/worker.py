@@ -309,7 +309,7 @@ class Worker:
             deepen(ball.model, self.kept, batch, ball.U, ball.U, work, clock.timer())
         else:
             lanes = lanes_of(ball.model, batch.states, batch.mus, batch.clauses)
-            bounds = np.maximum(bounds, optimise(ball.model, lanes, ball.U, steps, batch.points, clock.timer()))
+            bounds = np.fmax(bounds, optimise(ball.model, lanes, ball.U, steps, batch.points, clock.timer()))
             for n in range(len(nodes)):
                 store(lanes, n, batch.states[n], batch.mus[n])
         for n, node in enumerate(nodes):
