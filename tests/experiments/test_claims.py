@@ -178,7 +178,6 @@ def test_how_many_claims_held() -> None:
     claims = [("default", c) for c in table1_claims(paper_pool(geocert=(49, 2.0)))]
     claims += [("paper", c) for c in table1_claims(paper_pool())]
     words = "Claims of the paper that held in full: 2 of 6."
-    )
     assert count_line(claims) == words
     assert count_line([]) == ""
 

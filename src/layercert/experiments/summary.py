@@ -31,7 +31,7 @@ def scale_line(pools: Iterable[Pool]) -> str:
 
 
 def count_line(claims: Iterable[tuple[str, Claim]]) -> str:
-    """How many of the paper's claims held with our solvers; other stacks are run on few inputs and get no verdict here."""
+    """How many of the paper's claims held with our solvers; other stacks are run on few inputs and do not count."""
     found = [claim.verdict for stack, claim in claims if stack == "default" and not claim.where.startswith("ours")]
     tested = [verdict for verdict in found if verdict in (HELD, FAILED)]
     return f"Claims of the paper that held in full: {tested.count(HELD)} of {len(tested)}." if tested else ""
