@@ -17,6 +17,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.programs.program import Candidates, Programs
 from layercert.programs.solvers.scaling import Scaled, at_sight, beyond, box_ends
+from layercert.system import clock
 
 _OPTIONS: dict[str, Any] = {
     "output_flag": False,
@@ -259,8 +260,12 @@ class _Model:
 
     def run(self) -> _Found:
         highs, m = self._highs, len(self._form.upper)
+        left = clock.left()  # its own clock goes on from run to run
+        highs.setOptionValue("time_limit", highs.getRunTime() + max(left, 0.01) if left < math.inf else math.inf)
         highs.run()
         status = highs.getModelStatus()
+        if status == self._status.kTimeLimit:
+            clock.check()
         if status in (self._status.kOptimal, self._status.kObjectiveBound):
             found = highs.getSolution()
             z = np.array(found.col_value) if status == self._status.kOptimal else None
