@@ -26,7 +26,9 @@ MANY = 500
 ATTEMPTS, CLOSE = 7, 1.1
 #: Where the bound stays below LOW times U, smaller balls are tried, at most STAGES of them, with as many rounds in all
 #: as the ball's patience; then that doubles.
-LOW, STAGES = 0.95, 4
+LOW, STAGES = 0.95, 6
+#: The first of them goes this part of the way to U, each further one twice as much, up to a half.
+FIRST_SHARE, HALF = 0.125, 0.5
 
 
 def suited(network: Network) -> Effort:
@@ -113,10 +115,12 @@ def _anytime(
 def _smaller_balls(
     task: Task, effort: Effort, recorder: Recorder | None, between: tuple[float, float], budget: int
 ) -> Iterator[Event]:
-    """Bisect for radii that are proved, within `budget` rounds of nodes for all together."""
+    """Look for radii that are proved, within `budget` rounds of nodes for all together: short steps first, since a
+    ball not much larger than the last is cheap, and where its nodes cannot be closed their programs find a witness."""
     low, high = between
+    share = FIRST_SHARE
     for _ in range(STAGES):
-        radius = 0.5 * (low + high)
+        radius = low + share * (high - low)
         ball = Ball(task, effort, recorder, radius)
         proved = True
         with closing(ball.run()) as events:
@@ -128,6 +132,7 @@ def _smaller_balls(
                     break
         high = min(task.U, high if proved else radius)
         low = radius if proved else low
+        share = min(2.0 * share, HALF)
         if budget < 0:
             return
 
