@@ -20,7 +20,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import layercert
-from layercert.compiled import cache, compiling, jit, stamp
+from layercert.compiled import cache, compiling, jit, linking, stamp
 
 PACKAGE = Path(layercert.__file__).parent
 
@@ -314,6 +314,16 @@ def test_without_the_compiler_kernels_are_plain_python(monkeypatch: pytest.Monke
         return 2 * v
 
     assert twice(1.5) == 3.0 and not isinstance(twice, Dispatcher)
+
+
+def test_a_numba_without_the_parts_that_linking_needs_compiles_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert linking.is_possible()
+    monkeypatch.delattr("numba.core.dispatcher._FunctionCompiler._customize_flags")
+    assert not linking.is_possible()
+    monkeypatch.undo()
+    monkeypatch.setattr(linking, "is_possible", lambda: False)
+    kernel = jit.njit(lambda v: 2.0 * v + 1.0)
+    assert kernel(3.0) == 7.0 and not hasattr(kernel, "kernel")
 
 
 def test_a_kernel_that_travels_can_be_called(home: Path) -> None:

@@ -93,6 +93,10 @@ def _compiled(function: F, **options: Any) -> F:
         return _recorded(function, _recorder[0])
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # somebody debugs: plain Python
         return function
+    if not linking.is_possible():  # numba's own way: slower to compile, and all the same
+        compiled = numba.njit(**_ALWAYS, **options)(function)
+        compiled._cache = StampedCache(compiled)
+        return cast(F, compiled)
     return cast(F, Kernel(function, options).compiled)
 
 

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from llvmlite import binding as llvm  # type: ignore[import-untyped]
+from numba.core import dispatcher
 
 #: From so many instructions on a kernel is large. LLVM inlines none of more than some fifty into another.
 LARGE = 300
@@ -27,6 +28,12 @@ class Callee(NamedTuple):
     name: str
     types: tuple[Any, ...]
     symbol: str  # of its machine code
+
+
+def is_possible() -> bool:
+    """Has this version of numba the parts that all this rests on? They are its own affair, and may go away."""
+    parts = {"Dispatcher": ("_compile_for_args", "_insert", "add_overload"), "_FunctionCompiler": ("_customize_flags",)}
+    return all(hasattr(getattr(dispatcher, each, None), name) for each, names in parts.items() for name in names)
 
 
 _kernels: dict[tuple[str, str], Any] = {}  # by module and name
