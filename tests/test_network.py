@@ -199,10 +199,16 @@ class TestPoint:
         mine[0] = 7.0
         assert point.tolist() == [0.0, 0.0]
 
-    @pytest.mark.parametrize("x", [[1.0], [1.0, 2.0, 3.0], np.zeros((2, 2)), 5.0, []])
+    @pytest.mark.parametrize("x", [[1.0], [1.0, 2.0, 3.0], 5.0, []])
     def test_wrong_size(self, x: object) -> None:
         with pytest.raises(InputError, match=r"has \d numbers \(shape .*\), the network expects 2; pass one input"):
             SMALL.point(x)  # type: ignore[arg-type]
+
+    def test_several_inputs_point_to_the_function_for_many(self) -> None:
+        with pytest.raises(
+            InputError, match=r"the network expects 2; these may be 2 inputs: lc\.measure_all takes many"
+        ):
+            SMALL.point(np.zeros((2, 2)))
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
     def test_not_finite(self, bad: float) -> None:

@@ -80,7 +80,14 @@ class TestVerify:
         assert outputs is not None
         assert outputs.tolist() == [float(point["Y_0"]), float(point["Y_1"])]
 
-    def test_unknown_and_timeout_leave_the_code_of_undecided(self, folder: Path, capsys: Capture) -> None:
+    def test_what_is_touched_within_rounding_is_decided_in_rationals(self, folder: Path, capsys: Capture) -> None:
+        assert main(["verify", "line.npz", "edge.vnnlib", "--quiet"]) == OK
+        assert capsys.readouterr().out == "unsat\n"
+
+    def test_unknown_and_timeout_leave_the_code_of_undecided(
+        self, folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("layercert.spec.last_resort.MOST_NEURONS", 0)  # too large for rationals
         assert main(["verify", "line.npz", "edge.vnnlib", "--quiet"]) == OPEN
         shown = capsys.readouterr()
         assert shown.out == "unknown\n"
