@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -241,6 +243,22 @@ def test_two_processes_on_one_run(tmp_path: Path) -> None:
         assert "is in use by process" in message and "choose another --out" in message
     with closing(open_store(tmp_path / "run")) as store:
         assert len(store.done()) == 8 and len(store.sessions()) == 1
+
+
+def test_who_holds_a_run_is_named_even_if_it_has_not_said_so_yet(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with (tmp_path / "run" / "lock").open("w+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        timer = threading.Timer(0.1, lambda: (held.write("process 7 on a host\n"), held.flush()))
+        timer.start()
+        with pytest.raises(RunError, match="is in use by process 7 on a host"):
+            run_batch(plan(1), tmp_path / "run", LocalProcesses(jobs=1))
+        timer.join()
+    (tmp_path / "run" / "lock").write_text("")
+    with (tmp_path / "run" / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="is in use by another process"):
+            run_batch(plan(1), tmp_path / "run", LocalProcesses(jobs=1))
 
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:

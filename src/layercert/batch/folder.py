@@ -34,9 +34,8 @@ def hold(folder: Path, plan: Plan | None = None) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
             raise RunError(
-                f"the run in '{folder}' is in use by {owner}; wait until it ends, or choose another --out"
+                f"the run in '{folder}' is in use by {_owner(handle)}; wait until it ends, or choose another --out"
             ) from None
         if plan is not None:
             _check_room(folder, plan)
@@ -48,6 +47,15 @@ def hold(folder: Path, plan: Plan | None = None) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _owner(handle: int) -> str:
+    """Who holds the lock. It says so right after it has taken it, so a moment of patience finds its name."""
+    for _ in range(20):
+        if owner := os.pread(handle, 200, 0).decode(errors="replace").strip():
+            return owner
+        time.sleep(0.02)
+    return "another process"
 
 
 def _check_room(folder: Path, plan: Plan) -> None:
