@@ -346,17 +346,19 @@ def _result(session: Session, status: Status | Verdict, note: str, how: How) -> 
     progress = session.progress
     problem, chain = progress.problem, progress.chain
     lower, upper, seconds = min(progress.lower, progress.upper), progress.upper, progress.seconds
-    witness, holds = progress.witness, None
+    witness, holds, clause = progress.witness, None, progress.clause
     if witness is not None:
         with suppress(clock.OutOfTime), clock.until(None if how.time_limit is None else clock.now() + GRACE):
             witness, holds = harden(problem, witness)
         upper = problem.distance(witness)
+        if witness is not progress.witness:  # it was moved, perhaps to a class that is as near
+            clause = problem.holding(witness) or clause
     result = Result(
         status=status,
         lower=lower,
         upper=upper,
         witness=witness,
-        target=None if progress.clause is None else progress.clause.target,
+        target=None if clause is None else clause.target,
         label=problem.label,
         norm=problem.norm.name,
         radius=problem.radius,

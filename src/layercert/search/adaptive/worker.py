@@ -35,8 +35,9 @@ POLISHED, REPOLISHED, FLIPS = 60, 3, 6
 NEAR, PROGRAMS, PROGRAM_SHARE = 5e-2, 6, 0.2
 #: A program tells what to split if it is no further below U than this many times the bound that is known.
 TELLING = 2.0
-#: The part of the time that pieces of programs' points may take.
-PIECE_SHARE = 0.2
+#: Pieces of programs' points: the first ones are all tried, later those of one program in so many. Counted, not timed:
+#: one thread does the same every time.
+FIRST_PIECES, PIECE_EVERY = 20, 3
 #: A piece is nearer if its point is, by this much (relative).
 WORTH_MOVING = 1e-7
 #: The first nodes are all attacked from their nearest points, of later ones one in so many: an attack takes as long as
@@ -63,7 +64,7 @@ class Worker:
         self.ball, self.task, self.effort = ball, ball.task, ball.effort
         self.leaves = Leaves(ball.task)
         self._pieces: set[tuple[int, bytes]] = set()  # that were looked at
-        self._spent, self._since = 0.0, clock.now()
+        self._programs = 0  # nodes that had programs so far
         self._known = known  # where what rows keep is handed on, to a search of the same ball
 
     @cached_property
@@ -270,18 +271,18 @@ class Worker:
         self.tell(node)
 
     def _piece(self, found: Multipliers, clause: int) -> Iterator[Event]:
-        """The nearest unsafe point on the linear piece of a program's point, while that takes little of the time."""
+        """The nearest unsafe point on the linear piece of a program's point, for some of them."""
         ball, sides = self.ball, self._sides(found.step)
         key = clause, np.packbits(sides[ball.meets] > 0).tobytes()
-        began = clock.now()
-        if not self._has_pieces or key in self._pieces or self._spent > PIECE_SHARE * (began - self._since):
+        self._programs += 1
+        most = FIRST_PIECES + self._programs // PIECE_EVERY
+        if not self._has_pieces or key in self._pieces or len(self._pieces) >= most:
             return
         self._pieces.add(key)
         piece = self._nearest(sides, clause)
         if piece.value < ball.cutoff * (1.0 - WORTH_MOVING):
             yield from self.improve(piece.step, piece.value, clause)
             yield from self.polish(piece.step, clause, REPOLISHED)
-        self._spent += clock.now() - began
 
     def _again(self, node: Node, step: Vector) -> Iterator[Event]:
         """Look at a node that was bounded once more."""
