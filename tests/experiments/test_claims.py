@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from layercert.experiments.claims import (
     l2_claims,
     large_claims,
     profile_claims,
+    sorted_times,
     table1_claims,
 )
 from layercert.experiments.claims import Test as OnOneNetwork
@@ -73,6 +75,21 @@ def test_programs_are_compared_on_inputs_that_both_finished() -> None:
     p = pool(row("geocert", 10, 1.0), row("layercert-both", 5, 1.0), *stopped_early)
     assert fewer(p, "2x10", "layercert-both", ["geocert"]).holds
     assert fewer(pool(*stopped_early), "2x10", "layercert-both", ["geocert"]).holds is None
+
+
+def test_methods_are_compared_with_the_time_that_each_of_them_had() -> None:
+    """On input b GeoCert was asked again with 10 s and LayerCert-Both was not: both count with 1 s."""
+    hurried = replace(row("layercert-both", 7, 1.01, i="b", solved=False), limit=1.0)
+    p = pool(row("geocert", 10, 4.0), row("layercert-both", 5, 3.0), row("geocert", 90, 6.0, i="b"), hurried)
+    assert p.shorter == {1.0: 1}
+    fair = p.complete(("geocert", "layercert-both"))
+    assert fair.reach("2x10") == 1.0
+    a = averages(fair, ("geocert", "layercert-both"))
+    assert [(v.open, v.seconds) for v in a.values()] == [(1, 2.5), (1, 2.0)]
+    assert fewer(fair, "2x10", "layercert-both", ["geocert"]).ratio == 0.5  # on input a alone
+    assert sorted_times(fair, "2x10", "geocert") == []  # a profile ends where one method was not asked farther
+    alone = p.complete(("geocert",))
+    assert alone.reach("2x10") == LIMIT and all(r.solved for r in alone.rows)
 
 
 def test_two_methods_at_the_limit_are_no_comparison() -> None:

@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from layercert import shipped
 from layercert.batch import Job, Outcome, Plan, Tally
+from layercert.batch.errors import RunError
 from layercert.cli import BAD, OK, OPEN, main
 from layercert.errors import InputError, MissingPackageError, OptionError
 from layercert.experiments import Settings, example, reproduce, runs, train, work
@@ -107,6 +108,7 @@ def test_training_without_torch_or_data_says_so(monkeypatch: pytest.MonkeyPatch,
     [
         ({"inputs": 0}, "from 1 to 100"),
         ({"time_limit": 0.0}, "above 0 seconds"),
+        ({"time_limit": 2.0, "first": 2.0}, "fewer seconds per question than the time limit"),
         ({"stack": "gurobi"}, "unknown solver stack"),
         ({"family": "l2"}, "unknown family"),
         ({"sizes": ("2x11",)}, "unknown network '2x11'; did you mean '2x1"),
@@ -221,6 +223,44 @@ def test_a_run_grows_by_inputs_and_asks_again_what_a_longer_limit_may_finish(tmp
     (found,) = read_pools(tmp_path)
     assert found.limit_words == "0.1 CPU s" and found.inputs == 2
     assert all(not row.solved and 0.09 < row.seconds < 5 for row in found.rows)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_first_pass_asks_everything_and_then_what_is_open_is_asked_with_more_time(tmp_path: Path) -> None:
+    """3x50 of the family plain: 0.05 s are too few on any input, 0.15 s too."""
+    asked: list[int] = []
+    settings = Settings(tmp_path, 0.15, 2, family="plain", sizes=("3x50",), cpu_time=True)
+
+    def watch(tally: Tally, job: Job | None, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            asked.append(outcome.job)
+
+    def run(**changes: Any) -> list[int]:
+        asked.clear()
+        run_experiment(GEOCERT, replace(settings, **changes), lambda text: None, watch)
+        return list(asked)
+
+    assert run(inputs=1) == [0]  # a run that was made in one pass
+    assert run(first=0.05) == [1]  # what has an answer with the longer limit keeps it
+    assert run(first=0.05) == []
+    (half,) = read_pools(tmp_path)
+    assert half.limit == 0.15 and half.shorter == {0.05: 1}
+    assert half.limit_words == "0.15 CPU s (only 0.05 CPU s on 1 of the 2 pairs of network and input)"
+    assert run(inputs=1) == []  # the second pass goes part by part
+    assert run() == [1]
+    assert run() == []
+    (whole,) = read_pools(tmp_path)
+    assert [row.limit for row in whole.rows] == [0.15, 0.15] and whole.limit_words == "0.15 CPU s"
+    assert all(not row.solved and 0.14 < row.seconds < 5 for row in whole.rows)
+    with pytest.raises(
+        RunError, match=r"time_limit was 0\.15, now 0\.1"
+    ):  # a shorter limit is a first pass, or a mistake
+        run(time_limit=0.1)
+
+
+def test_a_first_pass_goes_over_all_inputs_before_the_second_one(tmp_path: Path) -> None:
+    parts = Settings(tmp_path, 10.0, 45, first=1.0).parts()
+    assert [(p.first, p.inputs) for p in parts] == [(f, n) for f in (1.0, None) for n in (20, 40, 45)]
 
 
 def test_parts_end_with_all_inputs(tmp_path: Path) -> None:

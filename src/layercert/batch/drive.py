@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,8 +54,9 @@ def run_batch(
     executor: Executor,
     watch: Watch | None = None,
     retry_failed: bool = False,
-    resume_undecided: bool = False,
+    resume_undecided: bool | Collection[int] = False,
     more_inputs: bool = False,
+    another_limit: bool = False,
 ) -> Tally:
     """Finish the run in the folder; what is already there is kept.
 
@@ -65,9 +66,10 @@ def run_batch(
         executor: Where the work is done: `LocalProcesses` or a Dask cluster.
         watch: Called as watch(tally, job, outcome) when an outcome is there.
         retry_failed: Do jobs again that failed or were ended before their time; the bounds they had stay.
-        resume_undecided: Go on with jobs that reached their time limit, from where each stopped; the plan's time limit
-            may be another one than before.
+        resume_undecided: Go on with jobs that reached their time limit, from where each stopped: True for all of them,
+            or the numbers of some; the plan's time limit may be another one than before.
         more_inputs: Let a run grow: the plan may have further inputs after those of the run in the folder.
+        another_limit: Let the plan's time limit be another one than before, also where nothing is resumed.
 
     Returns:
         How many answers of which kind the whole run holds.
@@ -78,9 +80,12 @@ def run_batch(
     """
     plan.check()
     with hold(folder, plan), closing(Store(folder)) as store:
-        store.adopt(plan, another_limit=resume_undecided, more_inputs=more_inputs)
+        store.adopt(plan, another_limit=another_limit or bool(resume_undecided), more_inputs=more_inputs)
         done, again = store.done(), store.ended()
-        more = (again if retry_failed else set()) | (store.undecided() - again if resume_undecided else set())
+        late = store.undecided() - again if resume_undecided else set()
+        if not isinstance(resume_undecided, bool):
+            late &= set(resume_undecided)
+        more = (again if retry_failed else set()) | late
         # their rows stay until there are better ones
         done, again = {job: status for job, status in done.items() if job not in more}, again - more
         tally = Tally(len(plan.jobs), len(done), Counter(done.values()), len(again))

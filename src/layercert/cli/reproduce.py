@@ -16,6 +16,9 @@ def add_reproduce(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument("what", choices=WHAT, help="which table or figure")
     p.add_argument("--out", default="reproduction", metavar="DIR", help="folder; the same command continues it")
     p.add_argument("--time-limit", type=float, default=1800.0, metavar="SECONDS", help="for each input (default 1800)")
+    p.add_argument(
+        "--first", type=float, metavar="SECONDS", help="a first pass with this limit; then what it left open"
+    )
     p.add_argument("--cpu-time", action="store_true", help="the limit counts CPU seconds: fair on a busy machine")
     p.add_argument("--inputs", type=int, default=100, help="how many of the 100 shipped digits (default 100)")
     p.add_argument("--jobs", type=int, default=1, help="worker processes, one thread each (default 1)")
@@ -49,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
         nets=None if args.nets is None else Path(args.nets),
         mnist=None if args.mnist is None else Path(args.mnist),
         cpu_time=args.cpu_time,
+        first=args.first,
     )
     try:
         with Bar(quiet=args.quiet, log=args.log) as bar:

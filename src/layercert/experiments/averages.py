@@ -21,14 +21,19 @@ class Average:
 
 
 def average(rows: list[Row], limit: float) -> Average | None:
-    """None without rows. Programs of an unfinished input are those solved until it was stopped."""
+    """None without rows. Programs of an unfinished input are those solved until it was stopped.
+
+    Args:
+        rows: One per input.
+        limit: The seconds that an unfinished one counts with, unless it had fewer.
+    """
     if not rows:
         return None
     return Average(
         inputs=len(rows),
         open=sum(not row.solved for row in rows),
         programs=fmean(row.programs for row in rows),
-        seconds=fmean(row.seconds if row.solved else limit for row in rows),
+        seconds=fmean(row.seconds if row.solved else min(row.limit, limit) for row in rows),
     )
 
 

@@ -133,7 +133,7 @@ def faster(pool: Pool, net: str, group: Iterable[str], others: Iterable[str]) ->
     if not mine or not theirs:
         return Test(net, None, "")
     a, b = min(mine, key=mine.__getitem__), min(theirs, key=theirs.__getitem__)
-    if mine[a] == theirs[b] == pool.limit:
+    if all(found[net, m].open == found[net, m].inputs for m in (a, b)):  # both ran into the limit everywhere
         return Test(net, None, "")
     ratio = mine[a] / theirs[b] if theirs[b] > 0 else None
     return Test(net, mine[a] < theirs[b], f"{a} {mine[a]:.3f} s, {b} {theirs[b]:.3f} s", ratio)
@@ -252,7 +252,9 @@ def profile_claims(pool: Pool) -> list[Claim]:
 
 
 def sorted_times(pool: Pool, net: str, method: str) -> list[float]:
-    return sorted(row.seconds for row in pool.select(net, method).values() if row.solved)
+    """Of the inputs solved within the time that every method had on every input of the network."""
+    reach = pool.reach(net)
+    return sorted(row.seconds for row in pool.select(net, method).values() if row.solved and row.seconds <= reach)
 
 
 def adaptive_claim(pool: Pool) -> Claim:

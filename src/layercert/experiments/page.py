@@ -30,7 +30,8 @@ CAUTION = (
     "our own stack the programs of GeoCert-Lip, whose objective is not a plain distance, take a library (l_2) or about "
     "ten programs of the compiled kernel that answers those of all other methods (l_inf), so its seconds are not "
     "comparable with theirs. Programs are compared on the inputs that both methods finished, seconds on all inputs, an "
-    "unfinished one counting with the limit. Every answer is a line of results.csv (in the repository: "
+    "unfinished one counting with the limit. Where some methods had more time on an input than others, all count with "
+    "the time that each of them had. Every answer is a line of results.csv (in the repository: "
     "benchmarks/results/reproduction.csv)."
 )
 
@@ -72,10 +73,11 @@ def write_rows(pools: list[Pool], path: Path) -> None:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(("norm", "family", "stack", "limit", *COLUMNS))
         for pool in pools:
-            question = (pool.options["norms"][0], pool.family, pool.stack, pool.limit_words)
+            question = (pool.options["norms"][0], pool.family, pool.stack)
             for row in sorted(pool.rows, key=lambda r: (pool.nets.index(r.net), int(r.name), r.method)):
                 answer = (row.status, repr(row.lower), repr(row.upper), row.programs, f"{row.seconds:.4f}")
-                writer.writerow((*question, row.net, row.name, row.method, *answer))
+                limit = pool.in_words(min(row.limit, pool.limit))
+                writer.writerow((*question, limit, row.net, row.name, row.method, *answer))
 
 
 def _markdown(made: list[Section], front: Front, origin: list[str]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -59,6 +60,13 @@ class Row:
     seconds: float
     note: str
     trace: Path
+    limit: float = math.inf  # seconds it had, if they did not suffice and are known
+
+    def at(self, limit: float) -> Row:
+        """The same question as if it had been given that many seconds at most."""
+        if self.solved and self.seconds <= limit:
+            return self
+        return replace(self, solved=False, limit=min(self.limit, limit))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +77,7 @@ class Pool:
     family: str
     stack: str
     rows: tuple[Row, ...]
-    options: dict[str, Any]  # of the first run; norm, radius, time_limit and stack are the same in all
+    options: dict[str, Any]  # of the first run, with the longest limit; norm, radius and stack are the same in all
     sessions: tuple[dict[str, Any], ...]
     finished: str  # when the last job ended
     planned: int
@@ -81,8 +89,28 @@ class Pool:
 
     @property
     def limit_words(self) -> str:
-        """'10 CPU s', or '10 s by the clock'."""
-        return f"{self.limit:g} CPU s" if self.options.get("cpu_time") else f"{self.limit:g} s by the clock"
+        """'10 CPU s', or '10 s by the clock'; and where a first pass is all there is so far."""
+        pairs = len({(row.net, row.input) for row in self.rows})
+        only = [f"{self.in_words(limit)} on {count}" for limit, count in self.shorter.items()]
+        rest = f" (only {', '.join(only)} of the {pairs} pairs of network and input)" if only else ""
+        return self.in_words(self.limit) + rest
+
+    def in_words(self, limit: float) -> str:
+        return f"{limit:g} CPU s" if self.options.get("cpu_time") else f"{limit:g} s by the clock"
+
+    @property
+    def shorter(self) -> dict[float, int]:
+        """Limits below that of the run, and how many pairs of network and input have open questions with them."""
+        pairs: dict[tuple[str, str], float] = {}
+        for row in self.rows:
+            if not row.solved and row.limit < STOPPED * self.limit:
+                key = row.net, row.input
+                pairs[key] = min(pairs.get(key, math.inf), row.limit)
+        return dict(sorted(Counter(pairs.values()).items()))
+
+    def reach(self, net: str) -> float:
+        """Up to this many seconds every method was asked on every input of the network."""
+        return min((row.limit for row in self.rows if row.net == net and not row.solved), default=self.limit)
 
     @property
     def label(self) -> str:
@@ -111,7 +139,8 @@ class Pool:
     def complete(self, methods: Iterable[str]) -> Pool:
         """Only these methods, and only the inputs that each of them was asked on every network: nothing else compares.
 
-        A run stopped half way has some inputs that only the first methods were asked.
+        A run stopped half way has some inputs that only the first methods were asked, and some where only the first
+        methods were given the longer time. An input of a network counts with the time that all of them had.
         """
         methods = tuple(methods)
         asked: dict[str, int] = {}
@@ -119,7 +148,16 @@ class Pool:
         for row in rows:
             asked[row.input] = asked.get(row.input, 0) + 1
         whole = len({row.net for row in rows}) * len(methods)
-        return replace(self, rows=tuple(row for row in rows if asked[row.input] == whole))
+        return replace(self, rows=tuple(row for row in rows if asked[row.input] == whole))._level()
+
+    def _level(self) -> Pool:
+        had: dict[tuple[str, str], float] = {}
+        for row in self.rows:
+            if not row.solved:
+                key = row.net, row.input
+                had[key] = min(had.get(key, self.limit), row.limit)
+        levelled = (row.at(had[key]) if (key := (row.net, row.input)) in had else row for row in self.rows)
+        return replace(self, rows=tuple(levelled))
 
     def has(self, experiment: Experiment) -> bool:
         return self.pool == experiment.pool and set(experiment.methods) <= set(self.methods)
@@ -130,7 +168,13 @@ def folder_name(pool: str, family: str, stack: str) -> str:
 
 
 def run_experiment(experiment: Experiment, settings: Settings, say: Say, watch: BatchWatch | None = None) -> int:
-    """Run what is missing; the number of undecided or failed questions."""
+    """Run what is missing; the number of undecided or failed questions.
+
+    In a first pass (`settings.first`) that is what was never asked. Otherwise it is also what was left open, among the
+    inputs of the settings, with less time than the limit.
+    """
+    if experiment.name == "large" and settings.first is not None:
+        return 0  # what is finished at once is not shown there
     # most l1 versions of the larger networks die in training: plain ones are what can be had (the page says so)
     family = "plain" if experiment.name == "large" else settings.family
     everything = load_dataset(shipped.path("digits"))
@@ -150,28 +194,63 @@ def run_experiment(experiment: Experiment, settings: Settings, say: Say, watch: 
             (experiment.norm,), (method,), experiment.radius, None, settings.time_limit, settings.stack,
             cpu_time=settings.cpu_time,
         )  # fmt: skip
-        before, short = _before(pool / method, settings)
-        plan = Plan(found.models, everything, options).first(max(wanted, before))
+        before = _before(pool / method, settings)
+        plan = Plan(found.models, everything, options).first(max(wanted, before.inputs))
         executor: Executor = LocalProcesses(settings.jobs, work=f"{work.__name__}:timed")
         if experiment.name == "large":
             executor = work.Tracing(pool / method, settings.jobs)
-        say(f"{experiment.name}: {method}, {len(found.models)} networks x {len(plan.data)} inputs")
-        tally = run_batch(plan, pool / method, executor, watch, resume_undecided=short, more_inputs=True)
+        again: set[int] = set()
+        words = f"{experiment.name}: {method}, {len(found.models)} networks x {len(plan.data)} inputs"
+        if settings.first is not None:
+            executor = work.Hurried(executor, settings.first)
+            words += f", first pass ({settings.first:g} s each)"
+        else:
+            again = {job for job, i in before.hurried if i < wanted}
+        say(words)
+        tally = run_batch(
+            plan, pool / method, executor, watch, resume_undecided=again, more_inputs=True, another_limit=before.longer
+        )
         still_open += tally.open
     return still_open
 
 
-def _before(run: Path, settings: Settings) -> tuple[int, bool]:
-    """How many inputs a run has, and whether it has unfinished questions that were stopped before the time limit."""
+@dataclass(frozen=True)
+class _Before:
+    """What a run holds when it is continued.
+
+    Attributes:
+        inputs: How many.
+        hurried: Questions that were left open with less time than is given now, each as (job, input).
+        longer: Whether the limit is longer than before.
+    """
+
+    inputs: int = 0
+    hurried: tuple[tuple[int, int], ...] = ()
+    longer: bool = False
+
+
+def _before(run: Path, settings: Settings) -> _Before:
     if not (run / FILE).is_file():
-        return 0, False
+        return _Before()
     with closing(open_store(run)) as store:
         identity = store.facts()["identity"]
-        short = identity["time_limit"] < settings.time_limit
-        if settings.cpu_time:  # seconds tell when each was stopped, even where asking again was interrupted
-            undecided = [row["seconds"] for row in store.rows() if row["status"] == UNDECIDED]
-            short = any(seconds < STOPPED * settings.time_limit for seconds in undecided)
-        return int(identity["inputs"]), short
+        hurried = tuple(
+            (row["job"], row["input"])
+            for row in store.rows()
+            if row["status"] == UNDECIDED and _limit(row, identity) < STOPPED * settings.time_limit
+        )
+        return _Before(int(identity["inputs"]), hurried, identity["time_limit"] < settings.time_limit)
+
+
+def _limit(record: dict[str, Any], identity: dict[str, Any]) -> float:
+    """The seconds that an unfinished question had.
+
+    Its note says so. Notes of older runs do not; with a limit of CPU seconds it is the time that it took.
+    """
+    found = work.limit_of(record["note"])
+    if found is None:
+        found = record["seconds"] if identity.get("cpu_time") else identity["time_limit"]
+    return float(found)
 
 
 def read_pools(out: Path) -> list[Pool]:
@@ -190,11 +269,13 @@ def _read(folder: Path) -> Pool | None:
     planned, finished = 0, ""
     for run in sorted(path.parent for path in folder.glob(f"*/{FILE}")):
         with closing(open_store(run)) as store:
-            options = options or store.facts()["identity"]
+            identity = store.facts()["identity"]
+            longest = max(identity["time_limit"], options.get("time_limit", 0.0))
+            options = {**(options or identity), "time_limit": longest}
             planned += store.planned()
             sessions += store.sessions()
             for record in store.rows():
-                rows.append(_row(record, run))
+                rows.append(_row(record, run, identity))
                 finished = max(finished, record["finished"])
     if not rows:
         return None
@@ -204,7 +285,7 @@ def _read(folder: Path) -> Pool | None:
     return Pool(pool, family, stack, tuple(rows), options, tuple(sessions), finished, planned, remarks)
 
 
-def _row(record: dict[str, Any], run: Path) -> Row:
+def _row(record: dict[str, Any], run: Path, identity: dict[str, Any]) -> Row:
     return Row(
         net=size_of(record["model"]),
         method=record["method"],
@@ -218,4 +299,5 @@ def _row(record: dict[str, Any], run: Path) -> Row:
         seconds=record["seconds"],
         note=record["note"],
         trace=work.trace_file(run, record["job"]),
+        limit=_limit(record, identity) if record["status"] == UNDECIDED else math.inf,
     )

@@ -114,7 +114,7 @@ def _add_large(section: Section, pool: Pool, folder: Path) -> None:
 
 
 def _large_row(found: list[Row], limit: float) -> tuple[str, str, str]:
-    seconds = fmean(r.seconds if r.solved else limit for r in found)
+    seconds = fmean(r.seconds if r.solved else min(r.limit, limit) for r in found)
     return f"{sum(r.solved for r in found)} of {len(found)}", f"{fmean(r.lower for r in found):.5f}", f"{seconds:.3f}"
 
 

@@ -81,6 +81,8 @@ class Settings:
         nets: A folder of networks.
         mnist: A folder of MNIST to train them from.
         cpu_time: Whether the time limit counts CPU seconds of the worker instead of those of the clock.
+        first: Seconds per question in a first pass over all inputs; only what it leaves open is asked with the time
+            limit. None for a single pass.
     """
 
     out: Path
@@ -93,10 +95,16 @@ class Settings:
     nets: Path | None = None
     mnist: Path | None = None
     cpu_time: bool = False
+    first: float | None = None
 
     def __post_init__(self) -> None:
         if not self.time_limit > 0:
             raise OptionError(f"the time limit must be above 0 seconds, got {self.time_limit:g}")
+        if self.first is not None and not 0 < self.first < self.time_limit:
+            raise OptionError(
+                f"a first pass takes fewer seconds per question than the time limit ({self.time_limit:g}), and more "
+                f"than 0; got {self.first:g}"
+            )
         if not 1 <= self.inputs <= INPUTS:
             raise OptionError(
                 f"the number of inputs must be from 1 to {INPUTS} (all that are shipped), got {self.inputs}"
@@ -115,9 +123,11 @@ class Settings:
         """The run in parts, so that what is there when it is stopped can be compared.
 
         Returns:
-            The same settings for the first 20 inputs, the first 40 and so on, up to all.
+            The same settings for the first 20 inputs, the first 40 and so on, up to all; where there is a first pass,
+            these once with it and then once without.
         """
-        return [replace(self, inputs=n) for n in (*range(PART, self.inputs, PART), self.inputs)]
+        passes = [self] if self.first is None else [self, replace(self, first=None)]
+        return [replace(s, inputs=n) for s in passes for n in (*range(PART, self.inputs, PART), self.inputs)]
 
 
 def chosen(what: str) -> tuple[list[Experiment], bool]:

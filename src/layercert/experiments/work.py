@@ -1,7 +1,8 @@
 """The jobs of an experiment: measured after a warm-up, and on the larger networks with the bounds written down.
 
 Seconds are those of the processor, not of the clock: on an idle machine they are the same, on a busy one they are the
-fair ones, since methods run one after the other. The time limit is by the clock, or of CPU seconds if asked for.
+fair ones, since methods run one after the other. The time limit is by the clock, or of CPU seconds if asked for. What
+is asked again is asked from the beginning: seconds and programs are those of one search.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -21,8 +23,10 @@ import numpy as np
 
 from layercert.arrays import Vector
 from layercert.batch import Job, LocalProcesses, Options, Outcome, Plan
+from layercert.batch.drive import Executor
 from layercert.batch.work import solve
 from layercert.network import Network
+from layercert.result import Result, Status
 from layercert.run import Progress, measure
 from layercert.search.events import Event
 from layercert.system import clock
@@ -30,14 +34,29 @@ from layercert.system import clock
 #: A step of the lower bound below this part of the radius is not worth a point of the curve.
 STEP = 1e-3
 TRACES = "traces"
+LIMIT = re.compile(r"the time limit of this search: (\S+) s")
 
 
 def timed(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
     """As any batch job, but compiling and loading code does not count as the time of the first one."""
     warm_up(job.method, job.norm, options.stack)
     started = time.process_time()
-    outcome = solve(network, x, label, job, options)
-    return replace(outcome, result=replace(outcome.result, seconds=time.process_time() - started))
+    outcome = solve(network, x, label, replace(job, keep=False, search=None, saved=None), options)
+    result = replace(outcome.result, seconds=time.process_time() - started)
+    return replace(outcome, result=result if outcome.ended else _with_limit(result, options))
+
+
+def _with_limit(result: Result, options: Options) -> Result:
+    """An open answer says in its note how many seconds it had: a run may hold answers with several limits."""
+    if result.status != Status.UNDECIDED or options.time_limit is None:
+        return result
+    return replace(result, note=f"{result.note}; the time limit of this search: {options.time_limit!r} s".lstrip("; "))
+
+
+def limit_of(note: str) -> float | None:
+    """The seconds that an open answer had, if its note says so."""
+    found = LIMIT.search(note)
+    return None if found is None else float(found[1])
 
 
 @cache
@@ -72,7 +91,7 @@ def traced(network: Network, x: Vector, label: int | None, job: Job, options: Op
         return Outcome.failed(job.id, f"{type(error).__name__}: {error}")
     seconds = time.process_time() - started
     points.append((seconds, r.lower, r.upper if math.isfinite(r.upper) else None))
-    return Outcome(job.id, replace(r, seconds=seconds), str(os.getpid()), curve=points)
+    return Outcome(job.id, _with_limit(replace(r, seconds=seconds), options), str(os.getpid()), curve=points)
 
 
 @dataclass(frozen=True)
@@ -96,6 +115,21 @@ class Tracing:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_text(json.dumps(outcome.curve), encoding="utf-8")
                 yield replace(outcome, curve=None)
+
+
+@dataclass(frozen=True)
+class Hurried:
+    """Workers that give each question less time than the plan: a first pass."""
+
+    crew: Executor
+    time_limit: float
+
+    def describe(self) -> str:
+        return f"{self.crew.describe()}; first pass, {self.time_limit:g} s per question"
+
+    def run(self, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        shorter = replace(plan, options=replace(plan.options, time_limit=self.time_limit))
+        yield from self.crew.run(shorter, jobs)
 
 
 def trace_file(folder: Path, job: int) -> Path:
