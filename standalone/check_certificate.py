@@ -83,58 +83,60 @@ def fractions_of(a):
     return np.frompyfunc(Fraction, 1, 1)(np.asarray(a, dtype=np.float64))
 
 
+def whole(a):
+    """An array of floats or fractions as whole numbers over one denominator."""
+    numbers, under = np.frompyfunc(lambda v: v.as_integer_ratio(), 1, 2)(a)
+    denominator = math.lcm(*under.flat)
+    return numbers * (denominator // under), denominator
+
+
+def times(A, W):
+    """A @ W; fractions as whole numbers (W is already), zeros left out: the same, but many times as fast."""
+    if A.dtype != object:
+        return A @ W
+    (rows, under), (N, denominator) = whole(A), W
+    products = [row[at] @ N[at] for row, at in zip(rows, map(np.flatnonzero, rows), strict=True)]
+    return np.array(products, dtype=object) * Fraction(1, under * denominator)
+
+
 def down(value):
     """A float64 that is no larger."""
-    try:
-        near = float(value)
-    except OverflowError:
-        return -math.inf
-    return near if Fraction(near) <= value else math.nextafter(near, -math.inf)
+    near = float(min(value, 10**308)) if value > -(10**308) else -math.inf
+    return near if near <= value else math.nextafter(near, -math.inf)
 
 
 def norm_up(parts, q):
     """A fraction that is no less than the l_q norm of nonnegative fractions, and hardly more (q a fraction > 1)."""
     top = max(parts)
-    if not top:
-        return top
-    if q == 2:
-        total = sum(v * v for v in parts)
-        shift = max(0, 240 - total.numerator.bit_length() + total.denominator.bit_length()) // 2 + 1
-        return Fraction(math.isqrt((total.numerator << 2 * shift) // total.denominator) + 1, 1 << shift)
-    with localcontext(Context(prec=60)):  # ln and exp are correctly rounded: 1e-40 is more than enough
-        power, slack = Decimal(q.numerator) / Decimal(q.denominator), 1 + Decimal(10) ** -40
-        logs = [(Decimal((v / top).numerator) / Decimal((v / top).denominator)).ln() * power for v in parts if v]
-        total = sum(max(log, Decimal(-500)).exp() for log in logs) * slack
-        return top * Fraction((total.ln() / power).exp() * slack)
+    with localcontext(Context(prec=60)):  # powers are right to 1e-44 for all q below 1e16: 1e-40 is more than enough
+        power = Decimal(q.numerator) / Decimal(q.denominator)
+        ratios = [Decimal((v / top).numerator) / Decimal((v / top).denominator) for v in parts if v]
+        total = sum(ratio**power for ratio in ratios) ** (1 / power) * (1 + Decimal(10) ** -40)
+    return top * Fraction(total)
 
 
 class Ball:
     """{w : ||weights * w||_p <= r, low <= x + w <= high}, and sigma on it."""
 
-    def __init__(self, x, p, r, box, weights, exact):
-        self.p, self.r, self.exact, self.boxed = p, r, exact, box is not None
-        self.weights = np.ones(len(x)) if weights is None else weights
+    def __init__(self, x, p, r, low, high, weights, exact):
+        self.p, self.r, self.weights, self.exact = p, r, weights, exact
+        self.num = fractions_of if exact else np.asarray
+        self.boxed = bool(np.isfinite([low, high]).any())
         self.q = None if p in (1.0, math.inf) else Fraction(p) / (Fraction(p) - 1)
-        self.fall = self.rise = np.full(len(x), r)
-        if box is not None:  # weights times how far a coordinate can fall and rise, at most r, rounded up
-            ends = (np.clip(box[0], -1e300, None), np.clip(box[1], None, 1e300))
-            ways = (fractions_of(self.weights) * abs(fractions_of(end) - fractions_of(x)) for end in ends)
-            self.fall, self.rise = (np.array([min(-down(-v), r) for v in way]) for way in ways)
+        # weights times how far a coordinate can fall and rise, at most r, rounded up
+        ends = (fractions_of(np.clip(end, -1e300, 1e300)) for end in (low, high))
+        ways = (fractions_of(weights) * abs(end - fractions_of(x)) for end in ends)
+        self.fall, self.rise = (np.array([min(-down(-v), r) for v in way]) for way in ways)
 
     def sigma(self, T):
         """For each row t of T the largest -t.w on the ball, rounded up."""
-        floats = T.astype(np.float64)
-        size, room = np.abs(floats) / self.weights, np.where(floats > 0, self.fall, self.rise)
-        keep = np.full_like(size, 0.0 if math.isinf(self.p) else np.inf)
+        size, room = abs(T) / self.num(self.weights), np.where(T > 0, self.fall, self.rise)
+        keep = np.full(T.shape, 0.0 if math.isinf(self.p) else 1e300)
         if self.boxed and not math.isinf(self.p):
-            keep = self.kept(size, room)
-        if self.exact:
-            size, room = abs(T) / fractions_of(self.weights), fractions_of(room)
-            part = np.where(np.isinf(keep), size, np.minimum(size, fractions_of(np.where(np.isinf(keep), 0, keep))))
-            return Fraction(self.r) * self.dual_norm(part) + ((size - part) * room).sum(axis=1)
-        part = np.minimum(size, keep)
-        total = self.r * self.dual_norm(part) + ((size - part) * room).sum(axis=1)
-        return total * (1.0 + (4 * T.shape[1] + 256) * 2.3e-16) + TINY
+            keep = self.kept(size.astype(np.float64), room)
+        part = np.minimum(size, self.num(keep))
+        total = self.num(self.r) * self.dual_norm(part) + ((size - part) * self.num(room)).sum(axis=1)
+        return total if self.exact else total * (1.0 + (4 * T.shape[1] + 256) * 2.3e-16) + TINY
 
     def dual_norm(self, part):
         """||part||_q row by row: rounded up if exact, else up to (2 n + 100) roundings."""
@@ -147,36 +149,29 @@ class Ball:
 
     def kept(self, size, room):
         """The most that each coordinate keeps in t1: the best split, or nearly (any is sound)."""
-        if self.p == 1.0:
-            order = np.argsort(-size, axis=1, kind="stable")
-            filled = np.cumsum(np.take_along_axis(room, order, 1), axis=1)
-            at = np.minimum((filled < self.r).sum(axis=1), size.shape[1] - 1)
-            m = np.take_along_axis(size, np.take_along_axis(order, at[:, None], 1), 1)
-            return np.where(filled[:, -1:] < self.r, 0.0, m) + np.zeros_like(size)
-        p, q, share = self.p, float(self.q), np.minimum(room / self.r, 1.0)
-        m, ceiling = np.full((len(size), 1), np.inf), np.where(share > 0, np.inf, 0.0)
-        for _ in range(60):
-            full = size > ceiling * (1 + 1e-12)  # the largest of all equals m but for rounding
-            left = 1.0 - np.where(full, share**p, 0.0).sum(axis=1, keepdims=True)
-            rest = np.where(full, 0.0, size)
-            top = rest.max(axis=1, keepdims=True)  # the unit: for p near 1 powers of a tenth of it vanish
-            power = ((rest / np.where(top > 0, top, 1.0)) ** q).sum(axis=1, keepdims=True)
-            last, m = m, np.where(left > 0, top * (power / np.where(left > 0, left, 1.0)) ** (1.0 / q), m)
-            ceiling = m * share ** (p - 1.0)
-            if not (m < last * (1 - 1e-13)).any():
-                break
-        return ceiling
+        p, q = self.p, math.inf if self.q is None else float(self.q)
+        share = np.minimum(room / self.r, 1.0)
+        fills = np.where(share > 0, size / share ** (p - 1), np.inf)  # m below which a coordinate is full
+        order, ends = np.argsort(-fills, axis=1), np.array([[0.0]] * len(size))
+        fills, logs, used = (np.take_along_axis(a, order, 1) for a in (fills, np.log(size), share**p))
+        logs = logs[:, ::-1]  # the l_q norm of all but the first i, in logarithms, since powers vanish for p near 1
+        norms = np.maximum.accumulate(logs, 1) if p == 1.0 else np.logaddexp.accumulate(q * logs, 1) / q
+        left = np.hstack([ends + 1.0, 1.0 - np.cumsum(used, axis=1)])
+        m = np.exp(np.hstack([norms[:, ::-1], ends - np.inf])) / np.maximum(left, 0.0) ** (1 / q)
+        good = (left > 0) & (m <= np.hstack([ends + np.inf, fills]))  # the first i are full, given that m
+        last = size.shape[1] - good[:, ::-1].argmax(axis=1)
+        return np.take_along_axis(m, last[:, None], 1) * share ** (p - 1)
 
 
 class Proof:
-    """Bounds lo <= z <= hi by layer (from 1; index 0 is unused), and the descents of one network on one ball."""
+    """What is known of the neurons of a network on a ball, and the descents. Neurons are counted over all layers."""
 
     def __init__(self, W, b, x, ball, exact):
-        self.exact, self.ball, self.L = exact, ball, len(W) - 1
+        self.exact, self.ball, self.num, self.L, self.floats = exact, ball, ball.num, len(W) - 1, W
         self.widths = [len(x)] + [len(v) for v in b[:-1]]
-        self.starts = np.cumsum([0, *self.widths[1:]])  # the neurons of layer k begin at starts[k - 1]
-        self.num = fractions_of if exact else (lambda a: np.asarray(a, dtype=np.float64))
-        self.W, self.b, self.x = [self.num(w) for w in W], [self.num(v) for v in b], self.num(x)
+        self.starts = np.cumsum([0, *self.widths[1:]])  # the neurons of layer k = 1, .. begin at starts[k - 1]
+        self.part = [slice(0), *map(slice, self.starts[:-1], self.starts[1:])]
+        self.W, self.b, self.x = [whole(w) if exact else w for w in W], [self.num(v) for v in b], self.num(x)
         terms = (4 * (sum(self.widths) + len(b[-1])) + 256) * 2.0**-53
         self.eps, self.tiny, self.slip = (Fraction(0),) * 3 if exact else (1.02 * terms / (1 - terms), TINY, 1e-15)
         reach = ball.r * Ball.dual_norm(ball, np.abs(W[0]) / ball.weights) * (1 + 1e-9) + TINY
@@ -185,41 +180,46 @@ class Proof:
         for w in reversed(W):
             growth = np.maximum(growth, 1.0) @ np.abs(w)
             need(exact or (growth < LARGE).all(), "products of weights exceed 1e75: try --exact")
-        self.err, self.lo, self.hi, self.phase = ([None] * (self.L + 1) for _ in range(4))
-        self.P = [np.abs(x)] + [None] * self.L  # bounds of |x^k| on the ball
+        self.start = self.known = np.zeros((3, self.starts[-1]))  # lo, hi, and how it was split (1 on, -1 off, 0 not)
+        self.err, self.P = self.num(0 * self.known[0]), [np.abs(x)]  # P bounds |x^k| on the ball
         for k in range(1, self.L + 1):  # the start of the page
-            M = (np.abs(W[k - 1]) @ self.P[k - 1] + np.abs(b[k - 1])) * (1 + 1e-9) + TINY
+            M, part = (np.abs(W[k - 1]) @ self.P[k - 1] + np.abs(b[k - 1])) * (1 + 1e-9) + TINY, self.part[k]
             size = (M + (reach if k == 1 else 0.0)) * (1 + 1e-9)
             need((size < (np.inf if exact else LARGE)).all(), "numbers beyond 1e75 can occur on this ball: try --exact")
-            self.lo[k], self.hi[k], self.phase[k], n = -size, size.copy(), np.zeros(len(M)), len(M)
-            self.err[k] = self.num(float(self.eps) * (4 * size + 3 * M) + float(self.tiny))
-            nearer = [np.zeros(0)] + [self.hi[j] > -self.lo[j] * (1 + 1e-9) for j in range(1, k)]
-            slopes, zeros = np.tile(np.concatenate(nearer), (2 * n, 1)), np.zeros(2 * n)
-            self.use(k, np.tile(np.arange(n), 2), np.repeat([1, -1], n), zeros, zeros, slopes, 0 * slopes, None)
-            Z = np.maximum(np.abs(self.lo[k]), np.abs(self.hi[k]))
-            self.err[k] = self.num(float(self.eps) * (4 * Z + 3 * M) + float(self.tiny))
-            self.P[k] = np.maximum(self.hi[k], 0.0)
+            self.known[:2, part] = -size, size
+            self.err[part] = self.num(float(self.eps) * (4 * size + 3 * M) + float(self.tiny))
+            at, side = np.tile(np.arange(part.start, part.stop), 2), np.repeat([1, -1], len(M))
+            slopes = np.tile(self.nearer(), (len(at), 1))
+            self.use(k, at, side, 0.0 * at, 0.0 * at, slopes, 0 * slopes, None)
+            Z = np.abs(self.known[:2, part]).max(axis=0)
+            self.err[part] = self.num(float(self.eps) * (4 * Z + 3 * M) + float(self.tiny))
+            self.P.append(np.maximum(self.known[1, part], 0.0))
+        self.outputs = self.num((np.abs(W[-1]) @ self.P[-1] + np.abs(b[-1])) * (1 + 1e-9))
 
-    def sides(self, k):
-        on = (self.phase[k] > 0) | ((self.phase[k] == 0) & (self.lo[k] >= 0))
-        off = ~on & ((self.phase[k] < 0) | (self.hi[k] <= 0))
-        return on.astype(int) - off.astype(int)
+    def nearer(self):
+        """The slopes of lower lines without a reason for others: that of the nearer side."""
+        return 1.0 * (self.known[1] > -self.known[0] * (1 + 1e-9))
+
+    def sides(self):
+        lo, hi, phase = self.known
+        on = (phase > 0) | ((phase == 0) & (lo >= 0))
+        return on.astype(int) - (~on & ((phase < 0) | (hi <= 0)))
 
     def descend(self, A, c, err, top, slopes, splits, kept=None):
         """From rows A over x^top to rows over w: h, c, the size of h.w; slopes and splits over all neurons below."""
-        size = 0 * err
+        size, sides = 0 * err, self.sides()
         for k in range(top, 0, -1):
-            part, side = slice(int(self.starts[k - 1]), int(self.starts[k])), self.sides(k)
+            part, side = self.part[k], sides[self.part[k]]
             free = side == 0
-            lo, hi = np.where(free, self.lo[k], -1.0), np.where(free, self.hi[k], 1.0)
+            lo, hi = np.where(free, self.known[:2, part], [[-1.0], [1.0]])
             lo, hi, su = self.num(lo), self.num(hi), self.num(np.minimum(hi / (hi - lo), 1.0))
             iu = np.maximum(-su * lo, (1 - su) * hi)  # above relu at both ends, so in between
             iu = np.where(free, iu * (1 + self.slip) + self.tiny * self.tiny, 0 * iu)  # 1e-300 against underflow
             neg, beta = np.minimum(A, 0), np.maximum(splits[:, part] * side, 0)
             S = np.where(free, (A - neg) * slopes[:, part] + neg * su, np.where(side > 0, A, 0 * A)) - beta * side
             c = c + neg @ iu + S @ self.b[k - 1]
-            err = err + (np.abs(A) + beta) @ self.err[k]
-            A = S @ self.W[k - 1]
+            err = err + (np.abs(A) + beta) @ self.err[part]
+            A = times(S, self.W[k - 1])
             if k == 1:
                 size = np.abs(S) @ self.reach * 101 / 100
             if kept is not None:
@@ -227,36 +227,29 @@ class Proof:
         return A, c + A @ self.x - (err + self.eps * size) * 103 / 100 - self.tiny, size
 
     def halfspace(self, C, d, mu, alpha, beta):
-        """g, s with g.w + s <= F at the node's unsafe points, the size of g.w, and A_k, c_k for each layer."""
-        C, d, mu, alpha = self.num(C), self.num(d), self.num(mu)[None], self.num(alpha)[None]
-        A, c, total = mu @ C @ self.W[-1], mu @ (C @ self.b[-1] - d), mu @ np.abs(C)
-        terms = total @ (np.abs(self.W[-1]) @ self.num(self.P[-1]) + np.abs(self.b[-1])) + mu @ np.abs(d)
-        sides, kept = np.concatenate([np.zeros(0, int)] + [self.sides(k) for k in range(1, self.L + 1)]), {}
-        err = 4 * self.eps * terms + self.tiny
-        g, s, size = self.descend(A, c, err, self.L, alpha, self.num(beta)[None] * sides, kept)
+        """g, s with g.w + s <= F where unsafe, the size of g.w, A_k, c_k by layer; is g.w + s > 0 on the ball?"""
+        C, d, mu, kept = self.num(C), self.num(d), self.num(mu)[None], {}
+        A, c, total = times(mu @ C, self.W[-1]), mu @ (C @ self.b[-1] - d), mu @ np.abs(C)
+        err = 4 * self.eps * (total @ self.outputs + mu @ np.abs(d)) + self.tiny
+        splits = self.num(beta)[None] * self.sides()
+        g, s, size = self.descend(A, c, err, self.L, self.num(alpha)[None], splits, kept)
         if self.L == 0:  # what mu C W^0 was rounded by meets w at once
-            size = (
-                self.num(self.ball.r)
-                * self.ball.dual_norm(total @ np.abs(self.W[-1]) / self.num(self.ball.weights))
-                * 2
-            )
+            size = total @ self.reach * 2
             s = s - self.eps * size * 2
-        return g, s, size, kept
-
-    def excludes(self, half):
-        finite = all(np.isfinite(part.astype(np.float64)).all() for part in half[:2])
-        return bool(finite and half[1][0] * (1 - self.slip) > self.ball.sigma(half[0])[0])
+        excludes = s[0] < math.inf and s[0] * (1 - self.slip) > self.ball.sigma(g)[0]  # Theorem 2
+        return g, s, size, kept, bool(excludes)
 
     def use(self, k, at, side, pull, lam, slopes, splits, half):
         """Bound neurons of layer k (Theorem 3); False when one has no value left."""
-        t, lam = self.num(side), self.num(lam)
-        A, c, err = t[:, None] * self.W[k - 1][at], t * self.b[k - 1][at], self.err[k][at]
+        t, lam, own = self.num(side), self.num(lam), at - self.starts[k - 1]
+        A, c, err = t[:, None] * self.num(self.floats[k - 1][own]), t * self.b[k - 1][own], self.err[at]
         if pull.any():
             (row, constant, slip), pull = half[3][k - 1], self.num(pull)
             terms = np.abs(row) @ self.num(self.P[k - 1]) + np.abs(constant)
             A, c = A + pull[:, None] * row, c + pull * constant
             err = err + pull * (4 * self.eps * terms + slip * 102 / 100)
-        h, c, size = self.descend(A, c, err, k - 1, self.num(slopes), self.num(splits))
+        slopes, splits = (self.num(table[:, : self.starts[k - 1]]) for table in (slopes, splits))
+        h, c, size = self.descend(A, c, err, k - 1, slopes, splits)
         terms = np.abs(c) + (self.reach[at] if k == 1 else size)
         if half is not None:
             h, c = h + lam[:, None] * half[0], c + lam * half[1]
@@ -265,28 +258,47 @@ class Proof:
         value = c - drop - self.slip * (terms + drop) - self.tiny
         value = np.nextafter([down(v) for v in value], -np.inf) if self.exact else value  # zero: open, as in floats
         low, high = np.isfinite(value) & (side > 0), np.isfinite(value) & (side < 0)
-        np.maximum.at(self.lo[k], at[low], value[low])
-        np.minimum.at(self.hi[k], at[high], -value[high])
-        return not (self.lo[k] > self.hi[k]).any()
+        np.maximum.at(self.known[0], at[low], value[low])
+        np.minimum.at(self.known[1], at[high], -value[high])
+        return not (self.known[0] > self.known[1]).any()
 
 
-def reals_of(array, name, least=0.0, most=MOST):
-    if array.dtype.kind == "u" and array.dtype.itemsize <= 2 and most == 1.0:  # slopes of 8 or 16 bits
-        array = array / float(np.iinfo(array.dtype).max)
-    good = array.dtype.kind == "f" and ((array >= least) & (array <= most)).all()
+def walk(leaf, part, is_empty, halves):
+    """Walk a tree in preorder; the number of its leaves. A part is None where nothing is left to be proved."""
+    stack = [part]
+    for node, last in enumerate(leaf.tolist()):
+        need(stack, "the tree is complete before its last node")
+        part = stack.pop()
+        part = None if part is None or is_empty(node, part) else part
+        need(part is None or not last, f"leaf {node} is not proved: unsafe points are not excluded there")
+        stack += [] if last else halves(node, part)
+    need(not stack, "the tree ends with subtrees missing")
+    return int(leaf.sum())
+
+
+def halved(part, j, at, above):
+    """Where number j is above (below) `at`, given lo, hi (and the phases of neurons) as rows; None if it is nowhere."""
+    part = part.copy()
+    part[0 if above else 1, j] = max(part[0, j], at) if above else min(part[1, j], at)
+    part[2:, j] = 1 if above else -1
+    return part if part[0, j] <= part[1, j] else None
+
+
+def numbers(t, name, top=None, least=0.0, most=MOST):
+    """An array of whole numbers below `top`, or of reals in a range; slopes may be parts of 255 or 65535."""
+    a = t[name]
+    if top is not None:
+        need(a.ndim == 1 and a.dtype.kind in "iu" and ((a >= 0) & (a < top)).all(), f"{name}: no numbers below {top}")
+        return a.astype(np.int64)
+    a = a / float(np.iinfo(a.dtype).max) if a.dtype.kind == "u" and a.dtype.itemsize <= 2 and most == 1.0 else a
+    good = a.dtype.kind == "f" and ((a >= least) & (a <= most)).all()
     need(good, f"a number in {name} is below {least:g}, above {most:g} or none at all")
-    return array.astype(np.float64)
-
-
-def whole_of(array, name, top=1 << 60):
-    good = array.ndim == 1 and array.dtype.kind in "iu" and ((array >= 0) & (array < top)).all()
-    need(good, f"{name} holds something else than whole numbers from 0 to {top - 1}")
-    return array.astype(np.int64)
+    return a.astype(np.float64)
 
 
 def table_of(t, name, values, below, N):
     """The slopes or splits of all rows as a dense matrix."""
-    count, at = whole_of(t[f"{name}_count"], f"{name}_count"), whole_of(t[f"{name}_at"], f"{name}_at", N)
+    count, at = numbers(t, f"{name}_count", 1 << 60), numbers(t, f"{name}_at", N)
     need(len(count) == len(below) and len(at) == len(values) == count.sum(), f"{name}: the counts do not fit")
     owner, table = np.repeat(np.arange(len(count)), count), np.zeros((len(count), N))
     need((at < below[owner]).all(), f"a row has a {name} for a neuron that is not below its own")
@@ -298,14 +310,14 @@ def table_of(t, name, values, below, N):
 def prove_tree(proof, C, d, t):
     """Walk a tree of neurons; the number of its leaves."""
     N, L = int(proof.starts[-1]), proof.L
-    layer, neuron = whole_of(t["layer"], "layer", L + 1), t["neuron"]  # which does not count at a leaf
-    steps, uses = whole_of(t["steps"], "steps"), whole_of(t["uses"], "uses")
-    mu, beta, pull, lam = (reals_of(t[name], name) for name in ("mu", "beta", "pull", "lam"))
-    alpha, slope = (reals_of(t[name], name, most=1.0) for name in ("alpha", "slope"))
+    layer, neuron = numbers(t, "layer", L + 1), t["neuron"]  # which does not count at a leaf
+    steps, uses = numbers(t, "steps", 1 << 60), numbers(t, "uses", 1 << 60)
+    mu, beta, pull, lam = (numbers(t, name) for name in ("mu", "beta", "pull", "lam"))
+    alpha, slope = (numbers(t, name, most=1.0) for name in ("alpha", "slope"))
     need(mu.ndim == 2 and mu.shape[1:] == (len(d),) and alpha.shape == beta.shape == (len(mu), N), "bad objectives")
-    target, side = whole_of(t["target"], "target", N), t["side"].astype(np.int64)
+    target, side = numbers(t, "target", N), t["side"].astype(np.int64)
     need(side.shape == pull.shape == target.shape and (np.abs(side) == 1).all(), "a row's side must be +1 or -1")
-    use, objective = whole_of(t["row"], "row", len(target)), whole_of(t["objective"], "objective", len(mu))
+    use, objective = numbers(t, "row", len(target)), numbers(t, "objective", len(mu))
     ends = np.concatenate([[0], np.cumsum(steps)]), np.concatenate([[0], np.cumsum(uses)])
     need(layer.shape == steps.shape == neuron.shape and len(layer) and neuron.dtype.kind in "iu", "nodes do not fit")
     need(len(objective) == len(uses) == ends[0][-1] and len(use) == len(lam) == ends[1][-1], "steps do not fit")
@@ -313,93 +325,64 @@ def prove_tree(proof, C, d, t):
     below = proof.starts[own - 1]
     need(not pull[own == 1].any(), "a row of the first layer has a pull")
     slopes = table_of(t, "slope", slope, below, N)
-    splits = table_of(t, "split", reals_of(t["split"], "split", -MOST), below, N)
+    splits = table_of(t, "split", numbers(t, "split", least=-MOST), below, N)
 
-    def emptied():
+    def is_empty(node, known):
+        proof.known = known
         for step in range(ends[0][node], ends[0][node + 1]):
             o, first = objective[step], ends[1][step]
             half = proof.halfspace(C, d, mu[o], alpha[o], beta[o])
-            if proof.excludes(half):
+            if half[4]:
                 return True
             layers = own[use[first : ends[1][step + 1]]]
             need(not (np.diff(layers) < 0).any(), f"step {step} does not go up the layers")
             for k in np.unique(layers).tolist():
                 at = first + np.flatnonzero(layers == k)
-                r, n = use[at], int(proof.starts[k - 1])
-                if not proof.use(k, target[r] - n, side[r], pull[r], lam[at], slopes[r, :n], splits[r, :n], half):
+                r = use[at]
+                if not proof.use(k, target[r], side[r], pull[r], lam[at], slopes[r], splits[r], half):
                     return True
         return False
 
-    def copied(state):
-        return [[None if a is None else a.copy() for a in part] for part in state]
-
-    root = proof.lo, proof.hi, proof.phase
-    stack, leaves = [copied(root)], 0  # None: a part that is empty, whose nodes need no proof
-    for node, (k, j) in enumerate(zip(layer.tolist(), neuron.tolist(), strict=True)):
-        need(stack, "the tree is complete before its last node")
-        known = stack.pop()
-        if known is not None:
-            proof.lo, proof.hi, proof.phase = known
-            known = None if emptied() else known
-        if k == 0:
-            need(known is None, f"leaf {node} is not proved: unsafe points are not excluded there")
-            leaves += 1
-            continue
+    def halves(node, known):
+        k, j = int(layer[node]), int(neuron[node])
         need(0 <= j < proof.widths[k], f"node {node} splits a neuron that does not exist")
-        need(known is None or known[2][k][j] == 0, f"node {node} splits a neuron a second time")
-        for phase in (-1, 1):  # the last one is taken first: on
-            lo, hi, phases = part = copied(known or root)
-            phases[k][j] = phase
-            lo[k][j], hi[k][j] = (max(lo[k][j], 0.0), hi[k][j]) if phase > 0 else (lo[k][j], min(hi[k][j], 0.0))
-            stack.append(None if known is None or lo[k][j] > hi[k][j] else part)
-    need(not stack, "the tree ends with subtrees missing")
-    proof.lo, proof.hi, proof.phase = root
-    return leaves
+        j += int(proof.starts[k - 1])
+        need(known is None or known[2, j] == 0, f"node {node} splits a neuron a second time")
+        return [None if known is None else halved(known, j, 0.0, on) for on in (False, True)]  # on is taken first
+
+    return walk(layer == 0, proof.start.copy(), is_empty, halves)
 
 
-def prove_boxes(W, b, C, d, lo, hi, t, exact):
+def prove_boxes(W, b, C, d, box, t, exact):
     """Walk a tree that cuts boxes of inputs; the number of its leaves, which are cut further: cuts need no trust."""
-    axis, cut = t["axis"], t["cut"]
-    good = axis.ndim == 1 and axis.shape == cut.shape and axis.dtype.kind == "i" and cut.dtype.kind == "f"
-    need(good and np.isfinite(cut[axis >= 0]).all() and (axis < len(lo)).all(), "a box tree's arrays do not fit")
-    stack, leaves = [(lo, hi)], 0
-    for node, (a, at) in enumerate(zip(axis.tolist(), cut.astype(np.float64).tolist(), strict=True)):
-        need(stack, "the tree is complete before its last node")
-        box = stack.pop()
-        if a < 0:
-            need(box is None or empty_box(W, b, C, d, *box, exact, 10), f"leaf {node} is not proved")
-            leaves += 1
-            continue
-        box = None if box is None or empty_box(W, b, C, d, *box, exact, 0) else box
-        stack += [None, None] if box is None else [half_box(*box, a, at, True), half_box(*box, a, at, False)]
-    need(not stack, "the tree ends with subtrees missing")
-    return leaves
+    axis, cut = t["axis"], t["cut"].astype(np.float64)
+    good = axis.ndim == 1 and axis.shape == cut.shape and axis.dtype.kind == "i" and t["cut"].dtype.kind == "f"
+    need(good and np.isfinite(cut[axis >= 0]).all() and (axis < box.shape[1]).all(), "a box tree's arrays do not fit")
+
+    def halves(node, box):
+        return [None if box is None else halved(box, axis[node], cut[node], above) for above in (True, False)]
+
+    return walk(axis < 0, box, lambda node, box: empty_box(W, b, C, d, box, exact, 10 if axis[node] < 0 else 0), halves)
 
 
-def half_box(lo, hi, a, at, above):
-    lo, hi = lo.copy(), hi.copy()
-    lo[a], hi[a] = (max(lo[a], at), hi[a]) if above else (lo[a], min(hi[a], at))
-    return (lo, hi) if lo[a] <= hi[a] else None
-
-
-def empty_box(W, b, C, d, lo, hi, exact, cuts):
+def empty_box(W, b, C, d, box, exact, cuts):
     """Is there no unsafe point in the box? Otherwise it is shaved in place, and cut in two up to `cuts` times."""
+    lo, hi = box
     mid = np.clip(0.5 * lo + 0.5 * hi, lo, hi)
     r = float(np.maximum(hi - mid, mid - lo).max() * (1 + 1e-15)) + 1e-300
-    proof = Proof(W, b, mid, Ball(mid, math.inf, r, (lo, hi), None, exact), exact)
-    alpha = np.concatenate([np.zeros(0)] + [(proof.hi[k] > -proof.lo[k]) * 1.0 for k in range(1, proof.L + 1)])
+    proof = Proof(W, b, mid, Ball(mid, math.inf, r, lo, hi, np.ones(len(mid)), exact), exact)
+    alpha = proof.nearer()
     halves = [proof.halfspace(C, d, mu, alpha, 0 * alpha) for mu in (*np.eye(len(d)), np.ones(len(d)))]
-    if any(proof.excludes(half) for half in halves):
+    if any(half[4] for half in halves):
         return True
-    for g, s, size, _ in halves:  # where g.w + s <= 0, coordinate j is within room of the end where g.w is least
-        least = s[0] - proof.ball.sigma(g)[0] - proof.slip * (abs(s[0]) + size[0])
-        for j in np.flatnonzero(g[0] != 0) if least <= 0 else ():
-            room = -down(Fraction(least) / abs(Fraction(g[0, j])))
-            room = room + 1e-14 * (abs(lo[j]) + abs(hi[j]) + room)
-            lo[j], hi[j] = (lo[j], min(hi[j], lo[j] + room)) if g[0, j] > 0 else (max(lo[j], hi[j] - room), hi[j])
+    for g, s, size, *_ in halves:  # where g.w + s <= 0, coordinate j is within room of the end where g.w is least
+        least, slope = down(s[0] - proof.ball.sigma(g)[0] - proof.slip * (abs(s[0]) + size[0])), g[0].astype(np.float64)
+        room = np.abs(least / slope) * (1 + 1e-14) + 1e-14 * (np.abs(lo) + np.abs(hi))
+        hi[:] = np.where((slope > TINY) & (least <= 0), np.minimum(hi, lo + room), hi)
+        lo[:] = np.where((slope < -TINY) & (least <= 0), np.maximum(lo, hi - room), lo)
     j = int((hi - lo).argmax())
-    halves = [half_box(lo, hi, j, lo[j] + 0.5 * (hi[j] - lo[j]), above) for above in (False, True)]
-    closed = (part is None or empty_box(W, b, C, d, *part, exact, cuts - 1) for part in halves)
+    halves = [halved(box, j, lo[j] + 0.5 * (hi[j] - lo[j]), above) for above in (False, True)]
+    closed = (part is None or empty_box(W, b, C, d, part, exact, cuts - 1) for part in halves)
     return bool((lo > hi).any()) or (cuts > 0 and all(closed))
 
 
@@ -414,32 +397,28 @@ def check(proof_path, network_path, exact):
     if label is not None and len(b[-1]) == 1:  # one output f: two classes with the outputs (threshold, f)
         W[-1], b[-1] = np.vstack([np.zeros_like(W[-1]), W[-1]]), np.array([threshold, b[-1][0]])
     need(header["network"] == hashed(*W, *b), "the certificate is about another network: the SHA-256 differs")
-    vectors = {name: arrays[name].astype(np.float64) for name in ("x", "low", "high", "weights") if name in arrays}
-    x, low, high, weights = (vectors.get(name) for name in ("x", "low", "high", "weights"))
-    for name, v in vectors.items():
-        need(v.shape == (W[0].shape[1],), f"{name} does not fit the network")
+    n, wanted = W[0].shape[1], (("x", math.nan), ("low", -math.inf), ("high", math.inf), ("weights", 1.0))
+    x, low, high, weights = (arrays.get(name, np.full(n, default)).astype(np.float64) for name, default in wanted)
+    need(all(v.shape == (n,) for v in (x, low, high, weights)), "x, the domain or the weights do not fit the network")
     need(header["x_sha256"] == hashlib.sha256(x.astype("<f8").tobytes()).hexdigest(), "x does not match its hash")
     need(np.isfinite(x).all() and p >= 1 and 0 <= r < math.inf, "x, the norm or the radius is no number in range")
-    box = None if low is None else (low, high)
-    need(box is None or ((low <= x) & (x <= high)).all(), "x is outside of the domain")
-    need(weights is None or ((weights >= 1e-50) & (weights <= 1e50)).all(), "a weight is out of range")
+    need(((low <= x) & (x <= high)).all(), "x is outside of the domain")
+    need(((weights >= 1e-50) & (weights <= 1e50)).all(), "a weight is out of range")
     numbers = range(len(header["targets"]))
     clauses = [tuple(arrays[f"{name}{i}"].astype(np.float64) for name in "Cd") for i in numbers]
     check_clauses(clauses, header["targets"], label, asked, len(b[-1]))
-    leaves, ball = 0, Ball(x, p, r, box, weights, exact)
+    leaves, ball = 0, Ball(x, p, r, low, high, weights, exact)
     proof = Proof(W, b, x, ball, exact) if r > 0 else None
     for i in numbers:
         tree = {name[: -len(str(i))]: a for name, a in arrays.items() if name.rstrip("0123456789") + str(i) == name}
         need("axis" in tree or "steps" in tree, "a tree is missing, or of format 1, which this checker does not read")
         if "axis" in tree and r > 0:
-            far = np.nextafter(r / ball.weights, np.inf)
-            lo, hi = np.nextafter(x - far, -np.inf), np.nextafter(x + far, np.inf)
-            lo, hi = (lo, hi) if box is None else (np.maximum(lo, low), np.minimum(hi, high))
-            at = np.clip(
-                tree["axis"], 0, len(x) - 1
-            )  # with weights cuts are of weights * (v - x); rounding is harmless
-            tree["cut"] = tree["cut"] if weights is None else x[at] + tree["cut"] / weights[at]
-            leaves += prove_boxes(W, b, *clauses[i], lo, hi, tree, exact)
+            far = np.nextafter(r / weights, np.inf)
+            start = np.clip([np.nextafter(x - far, -np.inf), np.nextafter(x + far, np.inf)], low, high)
+            if "weights" in arrays:  # cuts are of weights * (v - x); rounding is harmless
+                at = np.clip(tree["axis"], 0, len(x) - 1)
+                tree["cut"] = x[at] + tree["cut"] / weights[at]
+            leaves += prove_boxes(W, b, *clauses[i], start, tree, exact)
         elif r > 0:
             leaves += prove_tree(proof, *clauses[i], tree)
     witness = "there is no witness"
@@ -447,15 +426,15 @@ def check(proof_path, network_path, exact):
     if "witness" in arrays:
         v = arrays["witness"].astype(np.float64)
         need(v.shape == x.shape and np.isfinite(v).all(), "the witness does not fit x")
-        need(box is None or ((low <= v) & (v <= high)).all(), "the witness is outside the domain")
+        need(((low <= v) & (v <= high)).all(), "the witness is outside the domain")
         need(is_unsafe(W, b, v, clauses), "the witness is not unsafe")
-        moved = abs(fractions_of(v) - fractions_of(x)) * fractions_of(ball.weights)
+        moved = abs(fractions_of(v) - fractions_of(x)) * fractions_of(weights)
         length = max(moved) if math.isinf(p) else sum(moved) if p == 1.0 else norm_up(list(moved), Fraction(p))
         upper = -down(-Fraction(length))
         need(upper * (1 - 1e-9) <= header["upper"] <= upper * (1 + 1e-9) + 1e-12, f"the witness is at distance {upper}")
         witness = f"the witness, which is unsafe, lies at distance {upper:.9g}"
-    norm = ("l_inf" if math.isinf(p) else f"l_{p:g}") + ("" if weights is None else " (weighted)")
-    where = f"within {norm} distance {r:.9g} of x" + ("" if box is None else " inside the domain")
+    norm = ("l_inf" if math.isinf(p) else f"l_{p:g}") + " (weighted)" * ("weights" in arrays)
+    where = f"within {norm} distance {r:.9g} of x" + " inside the domain" * ("low" in arrays)
     claim = f"every point {where} is given class {label}" if r > 0 else "nothing is claimed of points around x"
     if r > 0 and (label is None or asked is not None):
         claim = f"no point {where} " + ("has an unsafe output" if label is None else f"is given class {asked}")
@@ -480,7 +459,7 @@ def check_clauses(clauses, targets, label, asked, classes):
 def is_unsafe(W, b, v, clauses):
     h = fractions_of(v)
     for i, (matrix, bias) in enumerate(zip(W, b, strict=True)):
-        h = fractions_of(matrix) @ (np.maximum(h, 0) if i else h) + fractions_of(bias)
+        h = times((np.maximum(h, 0) if i else h)[None], whole(matrix.T))[0] + fractions_of(bias)
     return any((fractions_of(C) @ h <= fractions_of(d)).all() for C, d in clauses)
 
 

@@ -213,6 +213,46 @@ def test_a_neuron_that_is_zero_is_open_in_exact_arithmetic_too() -> None:
     b = [np.zeros(1), np.zeros(1), np.zeros(2)]
     x = np.ones(1)
     for exact in (False, True):
-        proof = alone.Proof(W, b, x, alone.Ball(x, 2.0, 0.5, None, None, exact), exact)
-        assert proof.lo[2][0] < 0 < proof.hi[2][0]
-        assert proof.sides(2)[0] == 0
+        everywhere = np.full(1, -np.inf), np.full(1, np.inf)
+        proof = alone.Proof(W, b, x, alone.Ball(x, 2.0, 0.5, *everywhere, np.ones(1), exact), exact)
+        low, high, _ = proof.known[:, 1]
+        assert low < 0 < high
+        assert proof.sides()[1] == 0
+
+
+def test_exact_products_are_those_of_fractions() -> None:
+    """Whole numbers over one denominator, zeros left out; numbers of many sizes, rows and columns of nothing."""
+    rng = np.random.default_rng(4)
+    A, W = (rng.normal(size=shape) * 10.0 ** rng.integers(-200, 200, shape) for shape in ((3, 5), (5, 4)))
+    A[1], W[:, 2], A[0, 1], W[3, 0] = 0.0, 0.0, 0.0, 5e-324
+    rows = alone.fractions_of(A) / 3
+    assert (alone.times(rows, alone.whole(W)) == rows @ alone.fractions_of(W)).all()
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_convolutions_are_checked_in_rationals(norm: Any, tmp_path: Path) -> None:
+    """Two convolutions, 49 inputs; most weights are zero, and exact products leave zeros out."""
+    rng = np.random.default_rng(2)
+    first, second = convolution(rng, 7, 2, 3), convolution(rng, 5, 1, 3)
+    maps = [first, np.hstack([second, -second]), rng.normal(size=(3, 9))]
+    net = Network.from_arrays(maps, [rng.normal(size=len(m)) * 0.1 for m in maps])
+    x = rng.uniform(0, 1, 49)
+    radius = 0.5 * lc.measure(net, x, norm, domain=(0, 1), time_limit=20).upper
+    r = lc.verify(net, x, radius, norm, domain=(0, 1), certificate=True)
+    assert r.certificate is not None, r.note
+    assert code_of(net, r.certificate, tmp_path, exact=True) == 0
+    far = lc.measure(net, x, norm, domain=(0, 1), time_limit=20).upper * 1.01
+    assert code_of(net, replace(r.certificate, radius=far), tmp_path, exact=True) == 1
+
+
+def convolution(rng: np.random.Generator, size: int, channels: int, kernel: int) -> np.ndarray:
+    """A valid convolution of a square picture as a matrix, one block of rows per channel."""
+    out = size - kernel + 1
+    blocks = []
+    for _ in range(channels):
+        weights = rng.normal(size=(kernel, kernel))
+        for i, j in itertools.product(range(out), range(out)):
+            row = np.zeros((size, size))
+            row[i : i + kernel, j : j + kernel] = weights
+            blocks.append(row.ravel())
+    return np.array(blocks)
