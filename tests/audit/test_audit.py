@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import layercert as lc
-from layercert.audit import Case, Score, Tool, Wanted, audit, ranking, read_scores, tools_named, truth
+from layercert.audit import Answers, Case, Score, Tool, Wanted, audit, ranking, read_scores, tools_named, truth
 from layercert.audit.libraries import installed
 from layercert.audit.scores import measured
 from layercert.audit.tools import OWN
@@ -107,6 +107,40 @@ def test_an_attack_of_ones_own_from_the_command_line(tmp_path: Path, capsys: pyt
     lines = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
     assert all(float(line["ratio"]) >= 1 - 1e-6 for line in lines if line["tool"] == "walk")
     assert not any(line["wrong"] == "True" for line in lines)
+
+
+def test_an_audit_that_was_killed_goes_on(bench: lc.RadiusBench, tmp_path: Path) -> None:
+    asked: list[str] = []
+    one = replace(WINE, norms=("linf",), inputs=2)
+
+    def zeros(case: Case) -> np.ndarray:
+        asked.append("free" if case.domain is None else "box")
+        return np.zeros(len(case.X))
+
+    def run(resume: bool, wanted: Wanted = one) -> list[Score]:
+        asked.clear()
+        return audit(bench, [Tool("zeros", "verifier", zeros)], wanted, answers=Answers(tmp_path, resume))
+
+    first = run(resume=False)
+    assert sorted(asked) == ["box", "free"]
+    file = tmp_path / "answers.jsonl"
+    file.write_text(file.read_text()[:-20])  # killed while the last line was written
+    again = run(resume=True)
+    assert len(asked) == 1  # the case whose line was cut off
+    assert [(s.row, s.radius) for s in again] == [(s.row, s.radius) for s in first]
+    assert run(resume=True) == again and asked == []
+    run(resume=True, wanted=replace(one, inputs=3))  # other inputs are another question
+    assert sorted(asked) == ["box", "free"]
+    run(resume=False)
+    assert sorted(asked) == ["box", "free"]
+
+
+def test_slow_tools_are_asked_where_they_are_named() -> None:
+    pytest.importorskip("foolbox", reason="the attacks of foolbox")
+    slow = [tool.name for tool in installed() if tool.slow]
+    assert slow == ["foolbox-cw-l2-full", "foolbox-ead-l1-full"]
+    assert not set(slow) & {tool.name for tool in tools_named([])}
+    assert [tool.name for tool in tools_named(slow[:1])] == slow[:1]
 
 
 def test_radii_from_elsewhere(bench: lc.RadiusBench, tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ class Tool:
         run: Takes a `Case`; an attack returns one point per input, a verifier one radius per input.
         norms: The norms it knows.
         settings: "box" and "free": whether it works inside a domain, and without one.
+        slow: Asked only where it is named.
     """
 
     name: str
@@ -199,6 +200,7 @@ class Tool:
     run: Callable[[Case], Any]
     norms: tuple[str, ...] = ("linf", "l2", "l1")
     settings: tuple[str, ...] = ("box", "free")
+    slow: bool = False
 
     def takes(self, row: Radius) -> bool:
         """Can it be asked about such a row?

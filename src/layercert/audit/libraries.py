@@ -18,8 +18,10 @@ from layercert.audit.verifiers import largest
 from layercert.norms import Norm
 
 BOX = ("box",)
-#: Carlini and Wagner's attack and EAD with 1,000 steps instead of 10,000, which take minutes per network.
+#: Carlini and Wagner's attack and EAD with 1,000 steps instead of 10,000, which take minutes per network; the latter
+#: have names of their own.
 CW_STEPS, CW_SEARCHES = 1000, 9
+SLOW = "-full"
 #: FAB: steps as in AutoAttack.
 FAB_STEPS = 100
 
@@ -28,7 +30,9 @@ def installed() -> list[Tool]:
     """The tools of those packages that are there."""
     tools: list[Tool] = []
     if find_spec("foolbox") is not None:
-        tools += [Tool(name, "attack", _foolbox(*how), (norm,), BOX) for name, norm, *how in FOOLBOX]
+        tools += [
+            Tool(name, "attack", _foolbox(*how), (norm,), BOX, name.endswith(SLOW)) for name, norm, *how in FOOLBOX
+        ]
     if find_spec("torchattacks") is not None:
         tools += [
             Tool("torchattacks-deepfool", "attack", _torchattacks_deepfool, ("l2",), BOX),
@@ -52,6 +56,8 @@ FOOLBOX: tuple[tuple[Any, ...], ...] = (
     ("foolbox-fmn-l1", "l1", "L1FMNAttack", {}),
     ("foolbox-cw-l2", "l2", "L2CarliniWagnerAttack", {"steps": CW_STEPS, "binary_search_steps": CW_SEARCHES}),
     ("foolbox-ead-l1", "l1", "EADAttack", {"steps": CW_STEPS, "binary_search_steps": CW_SEARCHES}),
+    (f"foolbox-cw-l2{SLOW}", "l2", "L2CarliniWagnerAttack", {}),
+    (f"foolbox-ead-l1{SLOW}", "l1", "EADAttack", {}),
 )
 
 

@@ -14,6 +14,7 @@ from statistics import median
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
+from layercert.audit.answers import Answers
 from layercert.audit.case import Case, Tool, Truth, Wanted, cases
 from layercert.bench.table import Radius
 from layercert.errors import InputError, LayerCertError
@@ -60,7 +61,11 @@ class Score:
 
 
 def audit(
-    source: Truth, tools: Sequence[Tool], wanted: Wanted | None = None, say: Callable[[str], None] = lambda text: None
+    source: Truth,
+    tools: Sequence[Tool],
+    wanted: Wanted | None = None,
+    say: Callable[[str], None] = lambda text: None,
+    answers: Answers | None = None,
 ) -> list[Score]:
     """Ask every tool every question that it takes.
 
@@ -69,6 +74,7 @@ def audit(
         tools: Attacks and verifiers.
         wanted: Which questions; all of them if left out.
         say: Called with each line of progress.
+        answers: Where answers are kept as they come; what is there is not asked again.
 
     Returns:
         A score for each question and tool. A tool that fails on a case has no scores for it, and `say` hears why.
@@ -78,21 +84,31 @@ def audit(
         for tool in tools:
             if not tool.takes(rows[0]):
                 continue
-            started = time.process_time()
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # what other packages warn of is not about the audit
-                    answer = np.asarray(tool.run(case), dtype=np.float64)
-                radii = measured(case, answer) if tool.kind == ATTACK else certified(case, answer)
-            except LayerCertError:
-                raise
-            except Exception as error:  # other people's code: whatever it raises belongs into the record
-                say(f"{tool.name} failed on {rows[0].network}, {rows[0].norm}: {type(error).__name__}: {error}")
-                continue
-            seconds = (time.process_time() - started) / len(rows)
+            answer = None if answers is None else answers.get(tool, rows)
+            if answer is None:
+                try:
+                    answer = _ask(tool, case)
+                except LayerCertError:
+                    raise
+                except Exception as error:  # other people's code: whatever it raises belongs into the record
+                    say(f"{tool.name} failed on {rows[0].network}, {rows[0].norm}: {type(error).__name__}: {error}")
+                    continue
+                if answers is not None:
+                    answers.put(tool, rows, *answer)
+            radii, seconds = answer
             scores += [Score(tool.name, tool.kind, row, r, seconds) for row, r in zip(rows, radii, strict=True)]
         say(f"{rows[0].network} {rows[0].norm} {rows[0].setting}: {len(rows)} inputs")
     return scores
+
+
+def _ask(tool: Tool, case: Case) -> tuple[list[float], float]:
+    """Radii, and the seconds per question."""
+    started = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what other packages warn of is not about the audit
+        answer = np.asarray(tool.run(case), dtype=np.float64)
+    radii = measured(case, answer) if tool.kind == ATTACK else certified(case, answer)
+    return radii, (time.process_time() - started) / len(case.X)
 
 
 def measured(case: Case, points: Matrix) -> list[float]:

@@ -28,7 +28,7 @@ def tools_named(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[Tool
     """The tools to ask.
 
     Args:
-        names: Names of tools; none for all that are there.
+        names: Names of tools; none for all that are there, but for slow ones.
         plugins: Python files, each with a list TOOLS of `Tool`.
 
     Returns:
@@ -42,7 +42,7 @@ def tools_named(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[Tool
     for name in names:
         if name not in by_name:
             raise unknown("attack or verifier", name, list(by_name))
-    return [by_name[name] for name in names] if names else known
+    return [by_name[name] for name in names] if names else [tool for tool in known if not tool.slow]
 
 
 def read_plugin(path: Path) -> list[Tool]:

@@ -59,6 +59,8 @@ class Build:
         time_limit: Seconds per question, and once more for its certificate.
         jobs: Worker processes.
         only: Some collections; none for all.
+        cpu_time: Whether time limits count CPU seconds of the worker instead of those of the clock; runs that are there
+            go on as they were begun.
     """
 
     out: Path
@@ -66,6 +68,7 @@ class Build:
     time_limit: float = 5.0
     jobs: int = 1
     only: tuple[str, ...] = ()
+    cpu_time: bool = False
 
     def __post_init__(self) -> None:
         if self.inputs < 1:
@@ -107,7 +110,9 @@ def _part(settings: Build, collection: Collection, domain: Domain, first: int, s
     last = min(first + PART, len(collection.data))
     folder = settings.out / RUNS / collection.name / f"{_setting(domain)}-{first:04d}"
     data = collection.data.take(np.arange(first, last))
-    options = Options(NORMS, domain=domain, time_limit=settings.time_limit, certificates=True)
+    options = Options(
+        NORMS, domain=domain, time_limit=settings.time_limit, certificates=True, cpu_time=_by_cpu(folder, settings)
+    )
     plan = Plan(collection.models, data, options)
     tally = run_batch(plan, folder, LocalProcesses(settings.jobs), watch)
     proved = failed = 0
@@ -145,14 +150,24 @@ def ask_again(settings: Build, seconds: float, say: Say = print, watch: Watch | 
         collection = known[name]
         domain = next(domain for domain in collection.domains if _setting(domain) == setting)
         models = tuple(model for model in collection.models if model.name == network)
-        folder = settings.out / AGAIN / name / f"{setting}-{seconds:g}s-{network}-{number:04d}"
-        options = Options(tuple(norms), domain=domain, time_limit=seconds, certificates=True)
+        limit = f"{seconds:g}{'cpu' if settings.cpu_time else ''}s"
+        folder = settings.out / AGAIN / name / f"{setting}-{limit}-{network}-{number:04d}"
+        options = Options(
+            tuple(norms), domain=domain, time_limit=seconds, certificates=True, cpu_time=settings.cpu_time
+        )
         tally = run_batch(Plan(models, collection.data.take(np.array([number])), options), folder,
                           LocalProcesses(settings.jobs), watch)  # fmt: skip
         if not _is_checked(folder):
             proved = sum(checked.ok for checked in check_run(folder, jobs=1))
             say(f"{network} {setting} {number}: {dict(tally.counts)}, {proved} certificates proved")
     return write_tables(settings.out, say)
+
+
+def _by_cpu(folder: Path, settings: Build) -> bool:
+    if not (folder / FILE).is_file():
+        return settings.cpu_time
+    with closing(open_store(folder)) as store:
+        return bool(store.facts()["identity"].get("cpu_time"))
 
 
 def _setting(domain: Domain) -> str:

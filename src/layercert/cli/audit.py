@@ -25,7 +25,7 @@ def add_audit(commands: Commands) -> argparse.ArgumentParser:
     )
     p.add_argument("--truth", metavar="DIR", help="a RadiusBench or a run of batch (default: the shipped RadiusBench)")
     p.add_argument(
-        "--tool", action="append", default=[], metavar="NAME", help="repeatable (default: all that are there)"
+        "--tool", action="append", default=[], metavar="NAME", help="repeatable (default: all but the slow ones)"
     )
     p.add_argument(
         "--plugin", action="append", default=[], metavar="FILE", help="Python file with a list TOOLS of your own"
@@ -36,12 +36,13 @@ def add_audit(commands: Commands) -> argparse.ArgumentParser:
     p.add_argument("--setting", action="append", default=[], help="only box or free; repeatable")
     p.add_argument("--inputs", type=int, help="at most so many of each network, norm and setting")
     p.add_argument("--out", default="audit", metavar="DIR", help="folder of the page (default audit)")
+    p.add_argument("--resume", action="store_true", help="go on with an audit in this folder that was stopped")
     p.add_argument("--quiet", action="store_true", help="no lines of progress")
     return p
 
 
 def run(args: argparse.Namespace) -> int:
-    from layercert.audit import Wanted, audit, read_scores, tools_named, truth, write_audit
+    from layercert.audit import Answers, Wanted, audit, read_scores, tools_named, truth, write_audit
     from layercert.audit.page import markdown
     from layercert.cli import OK
     from layercert.errors import OptionError
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         raise OptionError("the truth has no exact radius for these networks, norms and settings; ask for others")
     only_scores = args.scores and not args.tool and not args.plugin
     tools = [] if only_scores else tools_named(args.tool, [Path(name) for name in args.plugin])
-    scores = audit(source, tools, wanted, say)
+    scores = audit(source, tools, wanted, say, Answers(Path(args.out), args.resume))
     for name in args.scores:
         scores += read_scores(Path(name), source, wanted)
     if not scores:

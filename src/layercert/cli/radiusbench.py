@@ -69,6 +69,7 @@ def _add_work(p: argparse.ArgumentParser) -> None:
     p.add_argument("--out", required=True, metavar="DIR", help="folder of the bench; the same command continues it")
     p.add_argument("--inputs", type=int, default=20, help="of each collection (default 20; more of them extend it)")
     p.add_argument("--time-limit", type=float, default=5.0, metavar="SECONDS", help="for each question (default 5)")
+    p.add_argument("--cpu-time", action="store_true", help="limits count CPU seconds: fair on a busy machine")
     p.add_argument("--jobs", type=int, default=1, help="worker processes, one thread each (default 1)")
     p.add_argument("--log", action="store_true", help="a line per question on stderr instead of the progress bar")
     p.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -91,7 +92,7 @@ def _work(args: argparse.Namespace, only: tuple[str, ...]) -> int:
         if not args.quiet:
             print(text, file=sys.stderr, flush=True)
 
-    settings = Build(Path(args.out), args.inputs, args.time_limit, args.jobs, only)
+    settings = Build(Path(args.out), args.inputs, args.time_limit, args.jobs, only, args.cpu_time)
     try:
         with Bar(quiet=args.quiet, log=args.log) as bar:
             bench = build(settings, say, bar.watch)
