@@ -15,10 +15,10 @@ from layercert.network import Network
 from layercert.problem import Problem, robustness
 from layercert.programs.stacks import make_chain
 from layercert.run import How, closest
-from layercert.search.adaptive import pieces
+from layercert.search.adaptive import least, pieces
 from layercert.search.adaptive.leaf import Leaves
+from layercert.search.adaptive.least import PiecePrograms
 from layercert.search.adaptive.model import HI, LO, build
-from layercert.search.adaptive.program import Programs
 from layercert.search.task import Task
 
 
@@ -28,7 +28,7 @@ def test_both_ways_find_the_same_point_of_a_piece() -> None:
     U, found = 0.6, 0
     _, root = build(problem, U)
     meets = (root[LO] < 0) & (root[HI] > 0)
-    programs = Programs(problem, [csr_array(W) for W in problem.network.weights], root)
+    programs = PiecePrograms(problem, [csr_array(W) for W in problem.network.weights], meets)
     leaves = Leaves(Task(problem, make_chain("default", problem.norm)))
     for _ in range(60):
         step = np.clip(problem.x + U * rng.uniform(-1, 1, len(problem.x)), 0, 1) - problem.x
@@ -47,6 +47,38 @@ def test_both_ways_find_the_same_point_of_a_piece() -> None:
             assert np.abs(z[mine.faces]).max(initial=0.0) < 1e-6
             assert problem.clauses[clause].margins(problem.network(problem.x + mine.step)).max() < 1e-5
     assert found > 10
+
+
+def test_rows_on_demand_are_all_that_hold_the_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row a round or all at once: the same least value, and no neuron of the piece beyond its hyperplane."""
+    rng, problem, U = np.random.default_rng(7), _convolution(2), 0.6
+    _, root = build(problem, U)
+    meets = (root[LO] < 0) & (root[HI] > 0)
+    maps, met = [csr_array(W) for W in problem.network.weights], 0
+    for _ in range(20):
+        step = np.clip(problem.x + U * rng.uniform(-1, 1, len(problem.x)), 0, 1) - problem.x
+        sides = np.where(np.concatenate(problem.network.preactivations(problem.x + step)) > 0, 1.0, -1.0)
+        answers = []
+        for added in (1, 1000):
+            monkeypatch.setattr(least, "ADDED", added)
+            answers.append(PiecePrograms(problem, maps, meets).least(0, sides, U))
+        few, many = answers
+        assert few is not None and many is not None
+        assert few.value == pytest.approx(many.value, rel=1e-6, abs=1e-9)
+        z = np.concatenate(problem.network.preactivations(problem.x + few.step))
+        assert (sides[meets] * z[meets] > -1e-6).all()
+        met += len(few.faces) > 0
+    assert met > 5
+
+
+def test_a_piece_outside_the_ball_has_no_least_value() -> None:
+    problem, U = _convolution(2), 0.6
+    _, root = build(problem, U)
+    meets = (root[LO] < 0) & (root[HI] > 0)
+    programs = PiecePrograms(problem, [csr_array(W) for W in problem.network.weights], meets)
+    far = -np.where(np.concatenate(problem.network.preactivations(problem.x)) > 0, 1.0, -1.0)
+    found = programs.least(0, far, 1e-6)
+    assert found is not None and math.isinf(found.value)
 
 
 def test_a_network_is_sparse_by_its_entries() -> None:

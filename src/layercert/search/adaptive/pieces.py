@@ -2,10 +2,10 @@
 
 Where layers are wide and dense or the norm is not l_inf, one distance program of the piece (leaf.py). In l_inf on
 sparse layers that program has hundreds of long rows, many of them alike (a blank background gives a convolution the
-same row again and again), and takes a tenth of a second and more. There the model of the nodes' programs (program.py)
-does better: with all phases fixed it gives the least F on the piece inside a ball, from the last piece's basis in some
-milliseconds. Most pieces hold nothing better than the witness, and one program says so. Otherwise the radius at which
-the least F is zero is found between tangents and chords: that least value is convex in the radius.
+same row again and again), and takes a tenth of a second and more. There the least F on the piece inside a ball
+(least.py) is found in some milliseconds. Most pieces hold nothing better than the witness, and one program says so.
+Otherwise the radius at which the least F is zero is found between tangents and chords: that least value is convex in
+the radius.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from layercert.arrays import Indices, Mask, Vector
 from layercert.network import Network
 from layercert.search.adaptive.leaf import Leaves
-from layercert.search.adaptive.program import Programs
+from layercert.search.adaptive.least import PiecePrograms
 
 #: A network is sparse whose hidden layers have less than this part of their entries.
 SPARSE = 0.25
@@ -49,9 +49,9 @@ def by_distance(leaves: Leaves, sides: Vector, meets: Mask, clause: int, U: floa
     return Piece(answer.value, answer.step, neurons[np.argsort(-weight)][: int((weight > 0).sum())])
 
 
-def by_margin(programs: Programs, sides: Vector, clause: int, U: float) -> Piece:
+def by_margin(programs: PiecePrograms, sides: Vector, clause: int, U: float) -> Piece:
     """By the least F inside balls."""
-    best = Piece(math.inf, np.zeros(programs.n), np.empty(0, np.intp))
+    best = Piece(math.inf, np.zeros(programs.problem.network.inputs), np.empty(0, np.intp))
     left, right, radius = (0.0, math.inf), (math.inf, 0.0), U  # radii without and with unsafe points, the least F there
     for _ in range(RADII):
         found = programs.least(clause, sides, radius)

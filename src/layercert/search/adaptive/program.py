@@ -22,7 +22,7 @@ from scipy.sparse import csr_array, diags_array, eye_array, hstack, vstack
 
 from layercert.arrays import Indices, LinearMap, Mask, Matrix, Vector
 from layercert.problem import Problem
-from layercert.search.adaptive.model import HI, LO, PHASE, ROWS
+from layercert.search.adaptive.model import HI, LO, PHASE
 from layercert.system import clock
 
 #: An output is above relu by more than the solver's tolerance.
@@ -50,15 +50,6 @@ class Multipliers(NamedTuple):
     cheating: Indices  # the neurons whose output there is above relu, by what F gains from that, the most first
 
 
-class Least(NamedTuple):
-    """The least F on a linear piece inside a ball."""
-
-    value: float
-    step: Vector
-    rate: float  # how fast it falls with the radius
-    faces: Indices  # neurons whose hyperplane holds the point, the most first
-
-
 class Programs:
     """The programs of one tree; made by the worker that solves them."""
 
@@ -67,7 +58,7 @@ class Programs:
         self.problem, self.n = problem, problem.network.inputs
         self.free = np.flatnonzero((root[LO] < 0) & (root[HI] > 0))
         self._forms(maps, root)
-        self._models: dict[tuple[int, bool], _Model] = {}
+        self._models: dict[int, _Model] = {}
 
     def _forms(self, maps: Sequence[LinearMap], root: Matrix) -> None:
         """A, c: pre-activations of the free neurons; the same for the outputs of the network."""
@@ -94,36 +85,16 @@ class Programs:
         """The program of a node of clause number `at`; None where the solver has no answer, or the time is up."""
         if clock.left() <= 0:
             return None
-        found = self._model(at, of_pieces=False).run(state[:, self.free], *self._box(U))
+        found = self._model(at).run(state[:, self.free], *self._box(U))
         return None if found is None else self._multipliers(found, state.shape[1])
 
-    def least(self, at: int, sides: Vector, U: float) -> Least | None:
-        """The least F of clause number `at` on a piece, where every neuron is on its side, inside the ball of radius U.
-
-        It is infinite where the ball does not meet the piece; None where the solver has no answer.
-        """
-        if clock.left() <= 0:
-            return None
-        side = sides[self.free]
-        state = np.zeros((ROWS, len(side)))
-        state[PHASE] = side  # bounds say nothing of a neuron whose phase is fixed
-        down, up = self._box(U)
-        model = self._model(at, of_pieces=True)
-        found = model.run(state, down, up)
-        if found is None:
-            return Least(math.inf, np.zeros(self.n), 0.0, np.empty(0, np.intp)) if model.is_empty else None
-        rate = np.maximum(found.pull, 0.0) @ (down == -U) + np.maximum(-found.pull, 0.0) @ (up == U)
-        order = np.argsort(-found.split, kind="stable")[: int((found.split > 0).sum())]
-        return Least(found.value, found.w, float(rate), self.free[order])
-
-    def _model(self, at: int, of_pieces: bool) -> _Model:
-        """That of a clause: one for nodes, one for pieces, so that each goes on from its own kind."""
-        key = at, of_pieces
-        if key not in self._models:
+    def _model(self, at: int) -> _Model:
+        """That of a clause."""
+        if at not in self._models:
             clause = self.problem.clauses[at]
             F, f0 = csr_array(clause.C @ self.outputs.toarray()), clause.C @ self.constants - clause.d
-            self._models[key] = _Model(self.A, self.c, F, f0, self.n)
-        return self._models[key]
+            self._models[at] = _Model(self.A, self.c, F, f0, self.n)
+        return self._models[at]
 
     def _box(self, U: float) -> tuple[Vector, Vector]:
         """The ball inside the domain, as offsets from x."""
@@ -157,7 +128,6 @@ class _Found(NamedTuple):
     upper: Vector  # of h <= slope z + offset
     split: Vector  # of phase z >= 0
     mu: Vector  # of the rows of the clause
-    pull: Vector  # of the bounds of w: positive at a lower one
 
 
 class _Model:
@@ -191,7 +161,6 @@ class _Model:
         lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
         lp.a_matrix_.value_ = matrix.data
         self.highs, self.optimal = highspy.Highs(), highspy.HighsModelStatus.kOptimal
-        self.infeasible, self.is_empty = highspy.HighsModelStatus.kInfeasible, False  # is there no point at all?
         for name, value in _OPTIONS.items():
             self.highs.setOptionValue(name, value)
         self.highs.passModel(lp)
@@ -225,9 +194,7 @@ class _Model:
         self.highs.run()
         if math.isinf(self.most):
             self.most = LEAST_PATIENCE + PATIENCE * (self.highs.getRunTime() - began)
-        status = self.highs.getModelStatus()
-        self.is_empty = status == self.infeasible
-        if status != self.optimal:
+        if self.highs.getModelStatus() != self.optimal:
             self.highs.clearSolver()
             return None
         return self._found(is_open, phase)
@@ -248,7 +215,6 @@ class _Model:
             upper=np.maximum(-dual[2 * m : 3 * m], 0.0),
             split=np.maximum(phase * reduced[n + m : n + 2 * m], 0.0),
             mu=np.maximum(-dual[3 * m :], 0.0),
-            pull=reduced[:n],
         )
 
     def _solution(self) -> tuple[Vector, Vector, Vector]:

@@ -25,6 +25,7 @@ from layercert.system import clock
 
 if TYPE_CHECKING:
     from layercert.search.adaptive.branch import Batch
+    from layercert.search.adaptive.least import PiecePrograms
     from layercert.search.adaptive.program import Multipliers, Programs
     from layercert.search.adaptive.tree import Ball
 
@@ -73,6 +74,13 @@ class Worker:
         from layercert.search.adaptive.program import Programs
 
         return Programs(self.task.problem, self.ball.maps, self.ball.root)
+
+    @cached_property
+    def pieces(self) -> PiecePrograms:
+        """Programs of linear pieces."""
+        from layercert.search.adaptive.least import PiecePrograms
+
+        return PiecePrograms(self.task.problem, self.ball.maps, self.ball.meets)
 
     @cached_property
     def kept(self) -> Kept:
@@ -215,7 +223,7 @@ class Worker:
         """The nearest unsafe point of a linear piece."""
         ball = self.ball
         if self._by_margin:
-            return by_margin(self.programs, sides, clause, ball.cutoff)
+            return by_margin(self.pieces, sides, clause, ball.cutoff)
         return by_distance(self.leaves, sides, ball.meets, clause, ball.cutoff)
 
     @cached_property
