@@ -23,14 +23,13 @@ from layercert.experiments.claims import (
     l2_claims,
     large_claims,
     profile_claims,
-    sorted_times,
     table1_claims,
 )
 from layercert.experiments.claims import Test as OnOneNetwork
 from layercert.experiments.figures import hard_inputs
 from layercert.experiments.runs import Pool, Row
-from layercert.experiments.setup import PAPER_METHODS
-from layercert.experiments.summary import count_line, scale_line, summary_table
+from layercert.experiments.setup import EXPERIMENTS, PAPER_METHODS
+from layercert.experiments.summary import EVERY, OURS, count_line, scale_line, summary_table
 from layercert.experiments.tables import Cell, Table
 
 LIMIT = 10.0
@@ -77,19 +76,32 @@ def test_programs_are_compared_on_inputs_that_both_finished() -> None:
     assert fewer(pool(*stopped_early), "2x10", "layercert-both", ["geocert"]).holds is None
 
 
-def test_methods_are_compared_with_the_time_that_each_of_them_had() -> None:
-    """On input b GeoCert was asked again with 10 s and LayerCert-Both was not: both count with 1 s."""
-    hurried = replace(row("layercert-both", 7, 1.01, i="b", solved=False), limit=1.0)
-    p = pool(row("geocert", 10, 4.0), row("layercert-both", 5, 3.0), row("geocert", 90, 6.0, i="b"), hurried)
-    assert p.shorter == {1.0: 1}
-    fair = p.complete(("geocert", "layercert-both"))
-    assert fair.reach("2x10") == 1.0
-    a = averages(fair, ("geocert", "layercert-both"))
-    assert [(v.open, v.seconds) for v in a.values()] == [(1, 2.5), (1, 2.0)]
-    assert fewer(fair, "2x10", "layercert-both", ["geocert"]).ratio == 0.5  # on input a alone
-    assert sorted_times(fair, "2x10", "geocert") == []  # a profile ends where one method was not asked farther
-    alone = p.complete(("geocert",))
-    assert alone.reach("2x10") == LIMIT and all(r.solved for r in alone.rows)
+def test_after_a_first_pass_there_are_two_views_each_with_one_limit() -> None:
+    """Eleven inputs, the last one with 1 s for LayerCert-Both and, asked again, with 10 s for GeoCert."""
+    rows = [row(m, 10, s, i=str(i)) for i in range(10) for m, s in (("geocert", 4.0), ("layercert-both", 0.5))]
+    stopped = replace(row("layercert-both", 7, 1.01, i="10", solved=False), limit=1.0)
+    p = pool(*rows, row("geocert", 90, 6.0, i="10"), stopped)
+    full, every = p.views(("geocert", "layercert-both"))
+    assert (full.inputs, full.limit, full.hurried) == (10, LIMIT, False) and all(r.solved for r in full.rows)
+    assert (every.inputs, every.limit, every.hurried) == (11, 1.0, True)
+    assert [r.solved for r in every.rows] == [False, True] * 10 + [False, False]
+    a = averages(every, ("geocert", "layercert-both"))
+    assert [(v.open, v.seconds) for v in a.values()] == [(11, 1.0), (1, pytest.approx(6 / 11))]
+    assert scale_line([p]) == "" and not p.has(EXPERIMENTS["profiles"])
+    (alone,) = p.views(("geocert",))
+    assert alone.inputs == 11 and not alone.hurried
+    # without ten inputs that had the whole time there is the short view alone
+    assert [v.hurried for v in pool(*p.rows[2:]).views(("geocert", "layercert-both"))] == [True]
+    assert p.views(("layercert-ia",)) == []
+
+
+def test_programs_of_a_first_pass_are_those_of_the_inputs_that_all_finished() -> None:
+    stopped = replace(row("geocert", 70, 1.01, i="b", solved=False), limit=1.0)
+    p = pool(row("geocert", 10, 0.4), row("layercert-both", 5, 0.3), stopped, row("layercert-both", 50, 0.9, i="b"))
+    (every,) = p.views(("geocert", "layercert-both"))
+    programs, seconds = average_tables(every, "t", ("geocert", "layercert-both"))
+    assert [c.text for c in programs.rows[0]] == ["2x10 (1)", "10.0", "5.0"]
+    assert [c.text for c in seconds.rows[0]] == ["2x10", "0.700", "0.600"]
 
 
 def test_two_methods_at_the_limit_are_no_comparison() -> None:
@@ -176,8 +188,8 @@ def test_only_inputs_that_all_methods_were_asked_on_all_networks_are_compared() 
 
 
 def test_the_summary_has_verdict_distance_and_reason() -> None:
-    claims = [("default", c) for c in table1_claims(paper_pool(geocert=(49, 2.0)))]
-    claims += [("paper", c) for c in table1_claims(paper_pool())]
+    claims = [(OURS, c) for c in table1_claims(paper_pool(geocert=(49, 2.0)))]
+    claims += [("stack 'paper'", c) for c in table1_claims(paper_pool())]
     table = summary_table(claims)
     assert table.header == ("claim", "where", "our solvers", "stack 'paper'", "why")
     assert len(table.rows) == len(claims) // 2
@@ -192,10 +204,13 @@ def test_the_summary_has_verdict_distance_and_reason() -> None:
 
 
 def test_how_many_claims_held() -> None:
-    claims = [("default", c) for c in table1_claims(paper_pool(geocert=(49, 2.0)))]
-    claims += [("paper", c) for c in table1_claims(paper_pool())]
+    claims = [(OURS, c) for c in table1_claims(paper_pool(geocert=(49, 2.0)))]
+    claims += [("stack 'paper'", c) for c in table1_claims(paper_pool())]
     words = "Claims of the paper that held in full: 2 of 6."
     assert count_line(claims) == words
+    claims += [(f"{OURS}, {EVERY}", c) for c in table1_claims(paper_pool())]
+    assert count_line(claims) == "Claims of the paper that held in full: 2 of 6, 6 of 6 (all inputs, short limit)."
+    assert summary_table(claims).header[2:-1] == (OURS, f"{OURS}, {EVERY}", "stack 'paper'")
     assert count_line([]) == ""
 
 
@@ -212,4 +227,7 @@ def test_how_large_the_run_is() -> None:
     rest = [row(m, 9, 1.0, net=net) for net in p.nets for m in ("layercert-recursive",)]
     p = pool(*p.rows, *rest)
     assert scale_line([p]).endswith("This run: linf: 1 input on 2 networks, 10 s by the clock per question.")
+    late = replace(p.rows[0], solved=False, limit=1.0)
+    p = pool(late, *p.rows[1:])
+    assert scale_line([p]).endswith("This run: linf: all 1 input on 2 networks, 1 s by the clock per question.")
     assert scale_line([]) == ""

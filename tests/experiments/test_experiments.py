@@ -244,13 +244,15 @@ def test_a_first_pass_asks_everything_and_then_what_is_open_is_asked_with_more_t
     assert run(first=0.05) == [1]  # what has an answer with the longer limit keeps it
     assert run(first=0.05) == []
     (half,) = read_pools(tmp_path)
-    assert half.limit == 0.15 and half.shorter == {0.05: 1}
-    assert half.limit_words == "0.15 CPU s (only 0.05 CPU s on 1 of the 2 pairs of network and input)"
+    assert half.limit_words == "0.15 CPU s" and [row.limit for row in half.rows] == [0.15, 0.05]
+    (every,) = half.views(("geocert",))
+    assert every.hurried and every.limit_words == "0.05 CPU s" and every.inputs == 2
     assert run(inputs=1) == []  # the second pass goes part by part
     assert run() == [1]
     assert run() == []
     (whole,) = read_pools(tmp_path)
-    assert [row.limit for row in whole.rows] == [0.15, 0.15] and whole.limit_words == "0.15 CPU s"
+    assert [row.limit for row in whole.rows] == [0.15, 0.15]
+    assert [view.hurried for view in whole.views(("geocert",))] == [False]
     assert all(not row.solved and 0.14 < row.seconds < 5 for row in whole.rows)
     with pytest.raises(
         RunError, match=r"time_limit was 0\.15, now 0\.1"

@@ -55,7 +55,7 @@ def profiles_figure(pool: Pool) -> Figure:
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, net in zip(panels, nets, strict=False):
         for method, style in STYLES.items():
-            _profile(axes, sorted_times(pool, net, method), pool.reach(net), column(method), style)
+            _profile(axes, sorted_times(pool, net, method), pool.limit, column(method), style)
         axes.set_title(net, fontsize=10)
         axes.set_xscale("log")
         axes.set_xlim(FLOOR, pool.limit)

@@ -30,8 +30,7 @@ CAUTION = (
     "our own stack the programs of GeoCert-Lip, whose objective is not a plain distance, take a library (l_2) or about "
     "ten programs of the compiled kernel that answers those of all other methods (l_inf), so its seconds are not "
     "comparable with theirs. Programs are compared on the inputs that both methods finished, seconds on all inputs, an "
-    "unfinished one counting with the limit. Where some methods had more time on an input than others, all count with "
-    "the time that each of them had. Every answer is a line of results.csv (in the repository: "
+    "unfinished one counting with the limit. Every answer is a line of results.csv (in the repository: "
     "benchmarks/results/reproduction.csv)."
 )
 
@@ -45,7 +44,7 @@ def write_page(out: Path) -> Path:
     figures, tables = out / "figures", out / "tables"
     pools = read_pools(out)
     made = sections(pools, (out / "example").exists(), figures)
-    found = [(section.stack, claim) for section in made for claim in section.plain]
+    found = [(section.column, claim) for section in made for claim in section.plain]
     summary, counts = summary_table(found), count_line(found)
     claims = claims_table("claims", [claim for section in made for claim in section.claims], full=False)
     for table in (summary, claims, *(t for section in made for t in section.all_tables())):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -40,6 +39,8 @@ Say = Callable[[str], None]
 BatchWatch = Callable[[Tally, Job | None, Outcome | None], None]
 #: A question that ran into its limit of CPU seconds has used at least this part of it.
 STOPPED = 0.9
+#: Inputs that had the whole time are counted in tens: where they end must not depend on which input was hard.
+STEP = 10
 #: The order of methods in every table.
 ORDER = (*PAPER_METHODS[:3], LATE, *PAPER_METHODS[3:], *ADDITIONS)
 
@@ -63,10 +64,8 @@ class Row:
     limit: float = math.inf  # seconds it had, if they did not suffice and are known
 
     def at(self, limit: float) -> Row:
-        """The same question as if it had been given that many seconds at most."""
-        if self.solved and self.seconds <= limit:
-            return self
-        return replace(self, solved=False, limit=min(self.limit, limit))
+        """The same question as if it had been given that many seconds; its programs are still those of the whole."""
+        return replace(self, solved=self.solved and self.seconds <= limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +81,7 @@ class Pool:
     finished: str  # when the last job ended
     planned: int
     remarks: tuple[str, ...]
+    hurried: bool = False  # a view of all inputs with the limit of a first pass
 
     @property
     def limit(self) -> float:
@@ -89,28 +89,11 @@ class Pool:
 
     @property
     def limit_words(self) -> str:
-        """'10 CPU s', or '10 s by the clock'; and where a first pass is all there is so far."""
-        pairs = len({(row.net, row.input) for row in self.rows})
-        only = [f"{self.in_words(limit)} on {count}" for limit, count in self.shorter.items()]
-        rest = f" (only {', '.join(only)} of the {pairs} pairs of network and input)" if only else ""
-        return self.in_words(self.limit) + rest
+        """'10 CPU s', or '10 s by the clock'."""
+        return self.in_words(self.limit)
 
     def in_words(self, limit: float) -> str:
         return f"{limit:g} CPU s" if self.options.get("cpu_time") else f"{limit:g} s by the clock"
-
-    @property
-    def shorter(self) -> dict[float, int]:
-        """Limits below that of the run, and how many pairs of network and input have open questions with them."""
-        pairs: dict[tuple[str, str], float] = {}
-        for row in self.rows:
-            if not row.solved and row.limit < STOPPED * self.limit:
-                key = row.net, row.input
-                pairs[key] = min(pairs.get(key, math.inf), row.limit)
-        return dict(sorted(Counter(pairs.values()).items()))
-
-    def reach(self, net: str) -> float:
-        """Up to this many seconds every method was asked on every input of the network."""
-        return min((row.limit for row in self.rows if row.net == net and not row.solved), default=self.limit)
 
     @property
     def label(self) -> str:
@@ -139,8 +122,7 @@ class Pool:
     def complete(self, methods: Iterable[str]) -> Pool:
         """Only these methods, and only the inputs that each of them was asked on every network: nothing else compares.
 
-        A run stopped half way has some inputs that only the first methods were asked, and some where only the first
-        methods were given the longer time. An input of a network counts with the time that all of them had.
+        A run stopped half way has some inputs that only the first methods were asked.
         """
         methods = tuple(methods)
         asked: dict[str, int] = {}
@@ -148,16 +130,26 @@ class Pool:
         for row in rows:
             asked[row.input] = asked.get(row.input, 0) + 1
         whole = len({row.net for row in rows}) * len(methods)
-        return replace(self, rows=tuple(row for row in rows if asked[row.input] == whole))._level()
+        return replace(self, rows=tuple(row for row in rows if asked[row.input] == whole))
 
-    def _level(self) -> Pool:
-        had: dict[tuple[str, str], float] = {}
-        for row in self.rows:
-            if not row.solved:
-                key = row.net, row.input
-                had[key] = min(had.get(key, self.limit), row.limit)
-        levelled = (row.at(had[key]) if (key := (row.net, row.input)) in had else row for row in self.rows)
-        return replace(self, rows=tuple(levelled))
+    def views(self, methods: Iterable[str]) -> list[Pool]:
+        """What can be compared, each with one limit for all: after a first pass with less time there are two.
+
+        The first is that of the inputs, from the beginning on and in tens, on which nothing is open for want of time
+        that others had. The second has all inputs and the limit of the first pass.
+        """
+        whole = self.complete(methods)
+        inputs = list(dict.fromkeys(row.input for row in whole.rows))
+        hurried = [row for row in whole.rows if not row.solved and row.limit < STOPPED * self.limit]
+        if not hurried:
+            return [whole] if inputs else []
+        first = min(inputs.index(row.input) for row in hurried)
+        patient = set(inputs[: first - first % STEP])
+        limit = min(row.limit for row in hurried)
+        rows = tuple(row.at(limit) for row in whole.rows)
+        short = replace(whole, rows=rows, options={**self.options, "time_limit": limit}, hurried=True)
+        full = replace(whole, rows=tuple(row for row in whole.rows if row.input in patient))
+        return [full, short] if patient else [short]
 
     def has(self, experiment: Experiment) -> bool:
         return self.pool == experiment.pool and set(experiment.methods) <= set(self.methods)

@@ -13,6 +13,7 @@ from layercert.experiments.averages import average_tables
 from layercert.experiments.claims import Claim, claims_table
 from layercert.experiments.runs import Pool, Row
 from layercert.experiments.setup import EXPERIMENTS, LARGE_SIZES, SIZES, Experiment
+from layercert.experiments.summary import EVERY, OURS
 from layercert.experiments.tables import Cell, Table
 
 MARKS = (
@@ -43,7 +44,7 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     figures: list[tuple[str, str]] = field(default_factory=list)
     long_tables: list[Table] = field(default_factory=list)  # files only: too long for the page
-    stack: str = "default"
+    column: str = OURS  # of the summary
     plain: list[Claim] = field(default_factory=list)  # the claims without the name of the stack, for the summary
 
     def all_tables(self) -> list[Table]:
@@ -62,8 +63,13 @@ CHECKS: dict[str, Callable[[Pool], list[Claim]]] = {
 
 def sections(pools: list[Pool], with_example: bool, folder: Path) -> list[Section]:
     """Everything that can be shown; figures are drawn into the folder."""
-    found = [(e, p.complete(e.methods)) for e in EXPERIMENTS.values() for p in pools if p.has(e)]
-    made = [_section(e, p, folder) for e, p in found if p.rows]
+    made = [
+        _section(e, view, folder)
+        for e in EXPERIMENTS.values()
+        for p in pools
+        if p.has(e)
+        for view in p.views(e.methods)
+    ]
     made += _stack_sections(pools)
     if with_example:
         made.append(_example(folder))
@@ -73,8 +79,9 @@ def sections(pools: list[Pool], with_example: bool, folder: Path) -> list[Sectio
 def _section(experiment: Experiment, pool: Pool, folder: Path) -> Section:
     usual = ("plain" if experiment.name == "large" else "l1", "default")
     suffix = "".join(f"-{part}" for part in (pool.family, pool.stack) if part not in usual)
+    suffix += "-all" if pool.hurried else ""
     section = Section(
-        experiment.name + suffix, _title(experiment, pool), [*setup_lines(experiment, pool)], stack=pool.stack
+        experiment.name + suffix, _title(experiment, pool), [*setup_lines(experiment, pool)], column=_column(pool)
     )
     checked = CHECKS[experiment.name](pool)
     section.plain = [replace(c, where=f"ours ({pool.pool})") if c.where == "ours" else c for c in checked]
@@ -114,20 +121,27 @@ def _add_large(section: Section, pool: Pool, folder: Path) -> None:
 
 
 def _large_row(found: list[Row], limit: float) -> tuple[str, str, str]:
-    seconds = fmean(r.seconds if r.solved else min(r.limit, limit) for r in found)
+    seconds = fmean(r.seconds if r.solved else limit for r in found)
     return f"{sum(r.solved for r in found)} of {len(found)}", f"{fmean(r.lower for r in found):.5f}", f"{seconds:.3f}"
 
 
 def _where(where: str, pool: Pool) -> str:
     """Claims of one paragraph in two norms or with two stacks must not be confused."""
     stack = "" if pool.stack == "default" else f", stack '{pool.stack}'"
-    return f"{where} ({pool.pool}{stack})" if where == "ours" or stack else where
+    every = f", all {pool.inputs} inputs" if pool.hurried else ""
+    return f"{where} ({pool.pool}{stack}{every})" if where == "ours" or stack or every else where
+
+
+def _column(pool: Pool) -> str:
+    name = OURS if pool.stack == "default" else f"stack '{pool.stack}'"
+    return f"{name}, {EVERY}" if pool.hurried else name
 
 
 def _title(experiment: Experiment, pool: Pool) -> str:
     stack = "" if pool.stack == "default" else f", with the solvers of the stack '{pool.stack}'"
     family = "" if pool.family == "l1" or experiment.name == "large" else f", networks of the family {pool.family}"
-    return experiment.title + family + stack
+    every = f", all {pool.inputs} inputs with {pool.limit_words}" if pool.hurried else ""
+    return experiment.title + family + stack + every
 
 
 def setup_lines(experiment: Experiment, pool: Pool) -> list[str]:

@@ -10,6 +10,8 @@ from layercert.experiments.setup import EXPERIMENTS, INPUTS, TIME_LIMIT
 from layercert.experiments.tables import Cell, Table
 
 NO_DATA = "-"
+#: Columns of the summary: with our own solvers; and what a first pass with a short limit says about all inputs.
+OURS, EVERY = "our solvers", "all inputs, short limit"
 EXPLAINED = (
     "A **ratio** compares programs or seconds with those of the best method on the other side of the claim, network by "
     "network: the median, and the range in brackets. Below 1 the claim holds."
@@ -20,40 +22,50 @@ def scale_line(pools: Iterable[Pool]) -> str:
     """How large this run is, beside the paper's; what only some methods were asked does not count."""
     parts: list[str] = []
     for pool in pools:
-        whole = next((p for e in EXPERIMENTS.values() if pool.has(e) and (p := pool.complete(e.methods)).rows), None)
-        if whole is not None:
-            many = f"{whole.inputs} input{'s' if whole.inputs != 1 else ''}"
-            nets = f"{len(whole.nets)} network{'s' if len(whole.nets) != 1 else ''}"
-            parts.append(f"{whole.label}: {many} on {nets}, {whole.limit_words} per question")
+        views = next((v for e in EXPERIMENTS.values() if pool.has(e) and (v := pool.views(e.methods))), [])
+        if views:
+            parts.append(f"{pool.label}: {', and '.join(map(_scale, views))}")
     if not parts:
         return ""
     return f"The paper has {INPUTS} inputs and {TIME_LIMIT:g} s per question. This run: {'; '.join(parts)}."
 
 
+def _scale(view: Pool) -> str:
+    many = f"{view.inputs} input{'s' if view.inputs != 1 else ''}"
+    nets = f"{len(view.nets)} network{'s' if len(view.nets) != 1 else ''}"
+    return f"{'all ' if view.hurried else ''}{many} on {nets}, {view.limit_words} per question"
+
+
 def count_line(claims: Iterable[tuple[str, Claim]]) -> str:
     """How many of the paper's claims held with our solvers; other stacks are run on few inputs and do not count."""
-    found = [claim.verdict for stack, claim in claims if stack == "default" and not claim.where.startswith("ours")]
-    tested = [verdict for verdict in found if verdict in (HELD, FAILED)]
-    return f"Claims of the paper that held in full: {tested.count(HELD)} of {len(tested)}." if tested else ""
+    claims = list(claims)
+    parts: list[str] = []
+    for name in (OURS, f"{OURS}, {EVERY}"):
+        found = [claim.verdict for column, claim in claims if column == name and not claim.where.startswith("ours")]
+        tested = [verdict for verdict in found if verdict in (HELD, FAILED)]
+        if tested:
+            words = "" if name == OURS else f" ({EVERY})"
+            parts.append(f"{tested.count(HELD)} of {len(tested)}{words}")
+    return f"Claims of the paper that held in full: {', '.join(parts)}." if parts else ""
 
 
 def summary_table(claims: Iterable[tuple[str, Claim]]) -> Table:
     """A row per sentence; verdicts of the same sentence with our solvers and with another stack stand side by side.
 
     Args:
-        claims: Each with the name of the solver stack it was measured with.
+        claims: Each with its column.
     """
+    claims = list(claims)
     found: dict[tuple[str, str], dict[str, Claim]] = {}
-    for stack, claim in claims:
-        found.setdefault((claim.where, claim.text), {})[stack] = claim
-    stacks = ["default", *sorted({stack for by in found.values() for stack in by} - {"default"})]
+    for column, claim in claims:
+        found.setdefault((claim.where, claim.text), {})[column] = claim
+    columns = sorted({OURS, *(column for column, _ in claims)}, key=lambda name: (not name.startswith(OURS), name))
     rows: list[tuple[Cell, ...]] = []
-    for (where, text), by_stack in found.items():
+    for (where, text), by_column in found.items():
         cells = [Cell(text), Cell(where)]
-        cells += [_verdict(by_stack.get(stack)) for stack in stacks]
-        rows.append((*cells, Cell(_why(by_stack.values()))))
-    heads = ["our solvers" if stack == "default" else f"stack '{stack}'" for stack in stacks]
-    return Table("summary", "In a minute", ("claim", "where", *heads, "why"), tuple(rows), words=True)
+        cells += [_verdict(by_column.get(column)) for column in columns]
+        rows.append((*cells, Cell(_why(by_column.values()))))
+    return Table("summary", "In a minute", ("claim", "where", *columns, "why"), tuple(rows), words=True)
 
 
 def _verdict(claim: Claim | None) -> Cell:
