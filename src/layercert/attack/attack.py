@@ -24,6 +24,9 @@ SETTLE = 1e-6
 SHARE = 0.25
 #: Steps of the attack from each start, to the boundary and along it.
 STEPS = 60
+#: Networks with more neurons than this get walks too, so many rounds of them (walk.py): on smaller ones the search is
+#: done before they are. Four rounds instead of eight were 5 % farther on one digit in four.
+WALKED, WALKS = 280, 8
 #: Halvings of the segment between x and a landmark.
 BISECTIONS = 40
 #: How far inside the range of a model that clips its input a second attack starts, relative to the range.
@@ -76,6 +79,10 @@ def _attack(problem: Problem, U: float, effort: int, seed: int) -> Found | None:
     distance, w, clause = run(PackedProblem.of(problem), float(U), STEPS, effort, seed, _timer())
     if clause < 0:
         return None
+    if problem.network.neurons > WALKED:
+        from layercert.attack.walk import walks
+
+        distance, w, clause = walks(PackedProblem.of(problem), w, clause, distance, WALKS, _timer())
     return w, float(distance), problem.clauses[clause]
 
 
