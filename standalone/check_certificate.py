@@ -6,22 +6,22 @@
 Exit code 0: proved, and what; 1: not proved, and why; 2: a file cannot be read. NETWORK.npz holds W0, b0, W1, b1, ..
 (`layercert export MODEL NETWORK.npz` writes it). Written from docs/certificate-format.md, where the theorems are.
 
-The idea. A point v = x + w is unsafe when C f(v) <= d. Take weights mu >= 0 and F = mu.(C f - d): unsafe points have
-F <= 0. Going down the layers from F, replace A_j relu(z_j) by something that is at most as large: alpha z_j with
-0 <= alpha <= 1 where A_j > 0, the chord su z_j + iu over [lo, hi] where A_j < 0, z_j or 0 where the sign of z_j is
-known. What is left is linear: g.w + s <= F <= 0. If g.w + s > 0 on the whole ball, nothing unsafe is there. If not, the
-same descent from t z_i + pull F (t = 1 or -1) gives h.w + c <= t z_i at unsafe points, so that for every lam >= 0
+The idea. A point v = x + w is unsafe when C f(v) <= d. With weights mu >= 0 it has F = mu.(C f - d) <= 0. Going down
+the layers from F, replace A_j relu(z_j) by something that is at most as large: alpha z_j with 0 <= alpha <= 1 where
+A_j > 0, the chord su z_j + iu over [lo, hi] where A_j < 0 (or, in part, a facet: an upper line over the inputs of z_j),
+z_j or 0 where the sign of z_j is known. What is left is linear: g.w + s <= F <= 0. If g.w + s > 0 on the whole ball,
+nothing unsafe is there. A tree of cases (z_j >= 0 or z_j <= 0) covers all points. Any numbers in range will do. Chords
+get shorter by a descent from t z_i + pull F (t = 1 or -1): h.w + c <= t z_i at unsafe points, so for every lam >= 0
 
-    t z_i >= h.w + c + lam (g.w + s) >= c + lam s - sigma(h + lam g),      sigma(t) = max of -t.w on ball and box,
-
-which makes chords shorter. A tree of cases (z_j >= 0 or z_j <= 0) covers all points. Any numbers in range will do.
+    t z_i >= h.w + c + lam (g.w + s) >= c + lam s - sigma(h + lam g),      sigma(t) = max of -t.w on ball and box.
 
 Arithmetic. With --exact all numbers are fractions; only roots and powers are bounded (from above), and bounds of
 neurons are rounded outward to float64 when they are stored. Without it everything is float64: a sum of n terms is wrong
 by less than n u / (1 - n u) times the sum of the absolute terms, u = 2^-53, in whatever order. `eps` is that for more
 terms than any sum here has. A descent taken at its word (its computed vectors are exact numbers from then on) errs at
 neuron j by eps (|A_j| + beta_j)(4 Z_j + 3 M_j): three roundings in S_j, which meets |z_j| <= Z_j; the sums for c and
-for the next A, which meet |W_j| x + |b_j| <= M_j. Underflow takes less than TINY where numbers stay below 1e75.
+for the next A, which meet |W_j| x + |b_j| <= M_j. A facet has such sums in its constant, in c, in the next A and in
+A.x: at most four times eps of their terms. Underflow takes less than TINY where numbers stay below 1e75.
 """
 
 import hashlib
@@ -54,11 +54,6 @@ def read(path):
             raise ValueError("it is too large, or has an array twice")
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
-
-
-def hashed(*arrays):
-    parts = (repr(tuple(map(int, a.shape))).encode() + np.ascontiguousarray(a, dtype="<f8").tobytes() for a in arrays)
-    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def read_network(path):
@@ -127,6 +122,8 @@ class Ball:
         ends = (fractions_of(np.clip(end, -1e300, 1e300)) for end in (low, high))
         ways = (fractions_of(weights) * abs(end - fractions_of(x)) for end in ends)
         self.fall, self.rise = (np.array([min(-down(-v), r) for v in way]) for way in ways)
+        far = np.nextafter(r / weights, np.inf)
+        self.box = np.clip([np.nextafter(x - far, -np.inf), np.nextafter(x + far, np.inf)], low, high)  # v is in it
 
     def sigma(self, T):
         """For each row t of T the largest -t.w on the ball, rounded up."""
@@ -196,8 +193,7 @@ class Proof:
             self.P.append(np.maximum(self.known[1, part], 0.0))
         self.outputs = self.num((np.abs(W[-1]) @ self.P[-1] + np.abs(b[-1])) * (1 + 1e-9))
 
-    def nearer(self):
-        """The slopes of lower lines without a reason for others: that of the nearer side."""
+    def nearer(self):  # the slopes of lower lines without a reason for others: that of the nearer side
         return 1.0 * (self.known[1] > -self.known[0] * (1 + 1e-9))
 
     def sides(self):
@@ -205,37 +201,51 @@ class Proof:
         on = (phase > 0) | ((phase == 0) & (lo >= 0))
         return on.astype(int) - (~on & ((phase < 0) | (hi <= 0)))
 
-    def descend(self, A, c, err, top, slopes, splits, kept=None):
-        """From rows A over x^top to rows over w: h, c, the size of h.w; slopes and splits over all neurons below."""
-        size, sides = 0 * err, self.sides()
+    def bend(self, k, neg, facets):
+        """What facets take of the chords' coefficients neg (0 where not open), and what they add to A, c and err."""
+        under, own, more = self.part[k - 1], 0 * neg, self.num(np.zeros(self.widths[k - 1] + 2))
+        box = self.num(np.maximum(self.known[:2, under], 0) * (self.sides()[under] >= 0) if k > 1 else self.ball.box)
+        for at, share, parts in facets:
+            j = at - self.part[k].start
+            if 0 <= j < neg.shape[1] and neg[0, j] < 0:
+                w, b, own[0, j] = self.num(self.floats[k - 1][j]), self.b[k - 1][j], neg[0, j] * self.num(share)
+                a = 0 * w
+                a[w != 0] = self.num(parts) * w[w != 0]
+                line = max(np.max(-a * box, axis=0).sum(), b + np.max((w - a) * box, axis=0).sum())
+                terms = np.abs(w) @ np.max(np.abs(box), axis=0) + abs(b)
+                more = more + own[0, j] * np.append(a, [line, -self.err[at] - 6 * self.eps * terms])
+        return own, more[:-2], more[-2], more[-1]
+
+    def descend(self, A, c, err, top, slopes, splits, facets=()):
+        """From rows A over x^top to h, c over w, the size of h.w, and A, c, err over each x^k; facets: of one row."""
+        size, sides, kept = 0 * err, self.sides(), {}
         for k in range(top, 0, -1):
-            part, side = self.part[k], sides[self.part[k]]
-            free = side == 0
+            part, side, free = self.part[k], sides[self.part[k]], sides[self.part[k]] == 0
             lo, hi = np.where(free, self.known[:2, part], [[-1.0], [1.0]])
             lo, hi, su = self.num(lo), self.num(hi), self.num(np.minimum(hi / (hi - lo), 1.0))
             iu = np.maximum(-su * lo, (1 - su) * hi)  # above relu at both ends, so in between
             iu = np.where(free, iu * (1 + self.slip) + self.tiny * self.tiny, 0 * iu)  # 1e-300 against underflow
             neg, beta = np.minimum(A, 0), np.maximum(splits[:, part] * side, 0)
-            S = np.where(free, (A - neg) * slopes[:, part] + neg * su, np.where(side > 0, A, 0 * A)) - beta * side
-            c = c + neg @ iu + S @ self.b[k - 1]
-            err = err + (np.abs(A) + beta) @ self.err[part]
-            A = times(S, self.W[k - 1])
-            if k == 1:
-                size = np.abs(S) @ self.reach * 101 / 100
-            if kept is not None:
-                kept[k - 1] = (A, c, err)
-        return A, c + A @ self.x - (err + self.eps * size) * 103 / 100 - self.tiny, size
+            up, own = (A - neg) * slopes[:, part], 0
+            if facets:
+                own, line, constant, slip = self.bend(k, np.where(free, neg, 0 * neg), facets)
+                neg, c, err = neg - own, c + constant, err + slip
+            S = np.where(free, up + neg * su, np.where(side > 0, A, 0 * A)) - beta * side
+            c, err = c + neg @ iu + S @ self.b[k - 1], err + (np.abs(A) + beta) @ self.err[part]
+            A = times(S, self.W[k - 1]) + line if facets else times(S, self.W[k - 1])
+            size = (np.abs(S) + np.abs(own)) @ self.reach * 101 / 100 if k == 1 else size
+            kept[k - 1] = (A, c, err)
+        return A, c + A @ self.x - (err + self.eps * size) * 103 / 100 - self.tiny, size, kept
 
-    def halfspace(self, C, d, mu, alpha, beta):
+    def halfspace(self, C, d, mu, alpha, beta, facets=()):
         """g, s with g.w + s <= F where unsafe, the size of g.w, A_k, c_k by layer; is g.w + s > 0 on the ball?"""
-        C, d, mu, kept = self.num(C), self.num(d), self.num(mu)[None], {}
+        C, d, mu = self.num(C), self.num(d), self.num(mu)[None]
         A, c, total = times(mu @ C, self.W[-1]), mu @ (C @ self.b[-1] - d), mu @ np.abs(C)
         err = 4 * self.eps * (total @ self.outputs + mu @ np.abs(d)) + self.tiny
         splits = self.num(beta)[None] * self.sides()
-        g, s, size = self.descend(A, c, err, self.L, self.num(alpha)[None], splits, kept)
+        g, s, size, kept = self.descend(A, c, err, self.L, self.num(alpha)[None], splits, facets)
         if self.L == 0:  # what mu C W^0 was rounded by meets w at once
-            size = total @ self.reach * 2
-            s = s - self.eps * size * 2
+            size, s = total @ self.reach * 2, s - self.eps * (total @ self.reach) * 4
         excludes = s[0] < math.inf and s[0] * (1 - self.slip) > self.ball.sigma(g)[0]  # Theorem 2
         return g, s, size, kept, bool(excludes)
 
@@ -249,7 +259,7 @@ class Proof:
             A, c = A + pull[:, None] * row, c + pull * constant
             err = err + pull * (4 * self.eps * terms + slip * 102 / 100)
         slopes, splits = (self.num(table[:, : self.starts[k - 1]]) for table in (slopes, splits))
-        h, c, size = self.descend(A, c, err, k - 1, slopes, splits)
+        h, c, size, _ = self.descend(A, c, err, k - 1, slopes, splits)
         terms = np.abs(c) + (self.reach[at] if k == 1 else size)
         if half is not None:
             h, c = h + lam[:, None] * half[0], c + lam * half[1]
@@ -302,9 +312,19 @@ def table_of(t, name, values, below, N):
     need(len(count) == len(below) and len(at) == len(values) == count.sum(), f"{name}: the counts do not fit")
     owner, table = np.repeat(np.arange(len(count)), count), np.zeros((len(count), N))
     need((at < below[owner]).all(), f"a row has a {name} for a neuron that is not below its own")
-    need(not ((np.diff(at) <= 0) & (np.diff(owner) == 0)).any(), f"the neurons of a row's {name}s must increase")
+    need(not ((np.diff(at) <= 0) & (np.diff(owner) == 0)).any(), f"the neurons of {name}s must increase")
     table[owner, at] = values
     return table
+
+
+def facets_of(t, proof, objectives, N):
+    """The facets of each objective: neuron, share, and a part for each nonzero entry of the neuron's row."""
+    at, share, part = numbers(t, "facet_at", N), *(numbers(t, f"facet_{name}", most=1.0) for name in ("share", "part"))
+    table_of(t, "facet", share, np.full(objectives, N), N)
+    sizes = np.concatenate([[0], *(np.count_nonzero(w, axis=1) for w in proof.floats[:-1])])[1 + at]
+    need(part.shape == (sizes.sum(),), "facet_part must have one number per nonzero entry of the rows of facet_at")
+    facets = iter(zip(at.tolist(), share, np.split(part, np.cumsum(sizes)), strict=False))
+    return [[next(facets) for _ in range(n)] for n in t["facet_count"].tolist()]
 
 
 def prove_tree(proof, C, d, t):
@@ -326,12 +346,13 @@ def prove_tree(proof, C, d, t):
     need(not pull[own == 1].any(), "a row of the first layer has a pull")
     slopes = table_of(t, "slope", slope, below, N)
     splits = table_of(t, "split", numbers(t, "split", least=-MOST), below, N)
+    facets = facets_of(t, proof, len(mu), N) if any("facet" in name for name in t) else [()] * len(mu)
 
     def is_empty(node, known):
         proof.known = known
         for step in range(ends[0][node], ends[0][node + 1]):
             o, first = objective[step], ends[1][step]
-            half = proof.halfspace(C, d, mu[o], alpha[o], beta[o])
+            half = proof.halfspace(C, d, mu[o], alpha[o], beta[o], facets[o])
             if half[4]:
                 return True
             layers = own[use[first : ends[1][step + 1]]]
@@ -396,7 +417,8 @@ def check(proof_path, network_path, exact):
     label, asked, p, r = header["label"], header.get("asked"), float(header["p"]), float(header["radius"])
     if label is not None and len(b[-1]) == 1:  # one output f: two classes with the outputs (threshold, f)
         W[-1], b[-1] = np.vstack([np.zeros_like(W[-1]), W[-1]]), np.array([threshold, b[-1][0]])
-    need(header["network"] == hashed(*W, *b), "the certificate is about another network: the SHA-256 differs")
+    parts = (repr(tuple(map(int, a.shape))).encode() + np.ascontiguousarray(a, dtype="<f8").tobytes() for a in W + b)
+    need(header["network"] == hashlib.sha256(b"".join(parts)).hexdigest(), "the certificate is about another network")
     n, wanted = W[0].shape[1], (("x", math.nan), ("low", -math.inf), ("high", math.inf), ("weights", 1.0))
     x, low, high, weights = (arrays.get(name, np.full(n, default)).astype(np.float64) for name, default in wanted)
     need(all(v.shape == (n,) for v in (x, low, high, weights)), "x, the domain or the weights do not fit the network")
@@ -413,12 +435,10 @@ def check(proof_path, network_path, exact):
         tree = {name[: -len(str(i))]: a for name, a in arrays.items() if name.rstrip("0123456789") + str(i) == name}
         need("axis" in tree or "steps" in tree, "a tree is missing, or of format 1, which this checker does not read")
         if "axis" in tree and r > 0:
-            far = np.nextafter(r / weights, np.inf)
-            start = np.clip([np.nextafter(x - far, -np.inf), np.nextafter(x + far, np.inf)], low, high)
             if "weights" in arrays:  # cuts are of weights * (v - x); rounding is harmless
                 at = np.clip(tree["axis"], 0, len(x) - 1)
                 tree["cut"] = x[at] + tree["cut"] / weights[at]
-            leaves += prove_boxes(W, b, *clauses[i], start, tree, exact)
+            leaves += prove_boxes(W, b, *clauses[i], ball.box.copy(), tree, exact)
         elif r > 0:
             leaves += prove_tree(proof, *clauses[i], tree)
     witness = "there is no witness"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
+from layercert.certificate.facets import FacetLanes
 from layercert.compiled.jit import njit, njit_sums
 from layercert.compiled.packed import PackedNetwork, times_transposed
 
@@ -111,8 +112,77 @@ def spread(begin: NDArray[np.int32], at: NDArray[np.int32], values: Vector, rows
 
 
 @njit_sums
+def split_off(
+    ground: Ground,
+    regions: Regions,
+    facets: FacetLanes,
+    k: int,
+    coef: Matrix,
+    c: Vector,
+    error: Vector,
+    size: Vector,
+) -> Vector:
+    """What the facets of layer k take of their neurons' coefficients, which keep the rest for the chord.
+
+    Their constants and errors are added to c and error. step_floats.py says why the errors are enough.
+    """
+    net, entries = ground.net, facets.entries
+    first, under = facets.first[k], net.noff[k - 1] if k > 0 else 0
+    taken = np.zeros(facets.first[k + 1] - first)
+    for f in range(first, facets.first[k + 1]):
+        r, i = facets.lane[f], facets.neuron[f]
+        A, at = coef[i, r], facets.begin[f] - entries.begin[i]
+        if regions.side[r, i] != 0 or not A < 0.0:
+            continue
+        b = net.b[i] if k > 0 else ground.z0[i]
+        # the largest -a.x and (w - a).x + b on the box of the inputs, in the first layer on that of w
+        zero, above, terms = 0.0, b, abs(b)
+        for t in range(entries.begin[i], entries.begin[i + 1]):
+            j, w = entries.column[t], entries.weight[t]
+            if k == 0:
+                least, most = -facets.down[j], facets.up[j]
+            elif regions.side[r, under + j] < 0:
+                least, most = 0.0, 0.0
+            else:
+                least, most = max(regions.lo[r, under + j], 0.0), max(regions.hi[r, under + j], 0.0)
+            a = facets.part[at + t] * w
+            rest = w - a
+            zero -= a * (least if a > 0.0 else most)
+            above += rest * (most if rest > 0.0 else least)
+            terms += abs(w) * max(-least, most)
+        own = facets.share[f] * A
+        c[r] += own * max(zero, above)
+        error[r] += 1.01 * (abs(A) * ground.Q[i] + 4.04 * facets.noise * abs(own) * terms)
+        if k == 0:
+            size[r] += abs(own) * ground.row_sizes[i]
+        coef[i, r] = (1.0 - facets.share[f]) * A
+        taken[f - first] = A
+    return taken
+
+
+@njit_sums
+def join(facets: FacetLanes, k: int, taken: Vector, coef: Matrix, below: Matrix) -> None:
+    """The lines of the facets of layer k over its inputs; coefficients are whole again."""
+    entries, first = facets.entries, facets.first[k]
+    for f in range(first, facets.first[k + 1]):
+        r, i, A = facets.lane[f], facets.neuron[f], taken[f - first]
+        if A < 0.0:
+            coef[i, r] = A
+            own, at = facets.share[f] * A, facets.begin[f] - entries.begin[i]
+            for t in range(entries.begin[i], entries.begin[i + 1]):
+                below[entries.column[t], r] += own * (facets.part[at + t] * entries.weight[t])
+
+
+@njit_sums
 def objective_passes(
-    ground: Ground, regions: Regions, alpha: Matrix, beta: Matrix, coef: Matrix, c: Vector, error: Vector
+    ground: Ground,
+    regions: Regions,
+    alpha: Matrix,
+    beta: Matrix,
+    facets: FacetLanes,
+    coef: Matrix,
+    c: Vector,
+    error: Vector,
 ) -> tuple[Matrix, Vector, Matrix, Matrix]:
     """Halfspace i of node i, from the coefficients of the last layer in `coef`, which is filled.
 
@@ -126,6 +196,8 @@ def objective_passes(
     for k in range(L - 1, -1, -1):
         base, n = net.noff[k], net.noff[k + 1] - net.noff[k]
         S, live = np.empty((n, m)), np.empty(n, np.bool_)
+        bent = facets.first[k + 1] > facets.first[k]
+        taken = split_off(ground, regions, facets, k, coef, c, error, size) if bent else size
         for j in range(n):
             i = base + j
             Q, b, some = ground.Q[i], net.b[i] if k > 0 else ground.z0[i], False
@@ -149,6 +221,8 @@ def objective_passes(
                     size[r] += abs(value) * ground.row_sizes[i]
             live[j] = some
         below, _ = times_transposed(net, k, S, live)
+        if bent:
+            join(facets, k, taken, coef, below)
         for r in range(m):
             constant[k, r], slip[k, r] = c[r], error[r]
         if k > 0:

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from layercert.arrays import LARGE, Matrix, Vector, gamma
+from layercert.certificate.entries import Entries, entries_of
 from layercert.network import Network
 
 #: Entries of a sparse layer that are made dense at one time.
@@ -61,6 +62,11 @@ class Setting:
         step = max(1, MOST_AT_ONCE // W.shape[1])
         parts = [dual_norm(W[i : i + step].toarray(), self.q) * up for i in range(0, W.shape[0], step)]
         return np.concatenate(parts)
+
+    @cached_property
+    def entries(self) -> Entries:
+        """Of the rows of all neurons, for facets."""
+        return entries_of(self.network.maps)
 
     @cached_property
     def T(self) -> tuple[Vector, ...]:

@@ -16,6 +16,7 @@ from layercert.certificate.balls import BallArithmetic, _down
 from layercert.certificate.region import Region
 from layercert.certificate.setting import Setting
 from layercert.certificate.steps import Objective, Passes
+from layercert.facets import Facets
 
 
 class BallHalfspace(NamedTuple):
@@ -68,10 +69,44 @@ class StepBalls:
         uppers: list[tuple[Any, Any]] = []
         for k in range(L - 1, -1, -1):
             part = slice(int(self.starts[k]), int(self.starts[k + 1]))
+            above = A
             A, constants = self._layer(A, [c], region, k, own.alpha[None, part], own.beta[None, part])
             c = constants[0]
+            if own.facets is not None:
+                c += self._bend(above, A, region, k, own.facets)
             uppers.append((A, c))
         return BallHalfspace(A, c, uppers[::-1])
+
+    def _bend(self, above: Any, below: Any, region: Region, k: int, facets: Facets) -> Any:
+        """Give the facets of layer k their shares of what its chords have; what this adds to the constant.
+
+        The row `above` is over the outputs of the layer, `below` over its inputs. The latter is changed.
+        """
+        entries, lines, more = self.setting.entries, region.lines(k), self.arb(0)
+        ends = np.concatenate([[0], np.cumsum(entries.counts[facets.neurons])])
+        least, most = (-self.setting.room[0], self.setting.room[1]) if k == 0 else self._outputs(region, k - 1)
+        for f, neuron in enumerate(facets.neurons.tolist()):
+            i = neuron - int(self.starts[k])
+            if not 0 <= i < self.widths[k] or not lines.open[i]:
+                continue
+            own = self.balls._negative(above[0, i]) * float(facets.shares[f])
+            b = (self.balls.b[k] if k > 0 else self.balls.z0)[i, 0]
+            row = slice(int(entries.begin[neuron]), int(entries.begin[neuron + 1]))
+            parts, weights = facets.parts[ends[f] : ends[f + 1]], entries.weight[row]
+            zero, over, su = self.arb(0), b, self.arb(float(lines.su[i]))
+            for j, w, part in zip(entries.column[row].tolist(), weights.tolist(), parts.tolist(), strict=True):
+                a = self.arb(w) * part
+                zero -= a * float(least[j] if w > 0 else most[j])
+                over += (self.arb(w) - a) * float(most[j] if w > 0 else least[j])
+                below[0, j] += own * (a - su * w)
+            more += own * (zero.max(over) - float(lines.iu[i]) - su * b)
+        return more
+
+    def _outputs(self, region: Region, k: int) -> tuple[Vector, Vector]:
+        """The range of relu(z) in layer k."""
+        off = region.lines(k).side < 0
+        lo, hi = (np.where(off, 0.0, np.maximum(end[k], 0.0)) for end in (region.lo, region.hi))
+        return lo, hi
 
     def excludes(self, half: BallHalfspace) -> bool:
         return bool(half.s > self.balls._fall(half.g, 0))

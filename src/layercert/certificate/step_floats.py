@@ -6,20 +6,29 @@ The slopes S of a layer err by three roundings of |A| + beta, which meets Z; the
 meets outputs of the layer below, in all at most M; the constant by gamma times its terms, at most |A| Z + |S| M.
 Together at most gamma (|A| + beta)(4 Z + 3 M). In the first layer S W meets w instead, where |W w| <= r ||W||_q row by
 row, and the values z at x are rounded by gamma M.
+
+A facet takes the share s of a coefficient A at its neuron; the chord has the rest. That both together are A holds up to
+three roundings of |A|, which meets Z. With T = |w| x + |b|, at least the size of what is summed for the line's constant
+(in the first layer |w| meets the box of w, and the value at x stands for b): the line's coefficients s A a err by gamma
+s |A| |a|, which meets inputs, at most T in all; its constant by gamma T; the sum of constants by gamma s |A| T. The
+margin is |A| Q + 4 gamma s |A| T, where Q is that of a coefficient without facets; it has the errors of values at x.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from layercert.arrays import TINY, Indices, Mask, Matrix, Vector
+from layercert.certificate.facets import FacetLanes, no_facets, side_by_side
 from layercert.certificate.reach import fall, tilted
 from layercert.certificate.region import LEANING
 from layercert.certificate.setting import Setting, dual_norm
 from layercert.compiled.packed import PackedNetwork
+from layercert.facets import Facets
 
 #: Rows that go down the layers together: so many lanes of a layer of a thousand neurons still fit into the cache.
 LANES = 128
@@ -31,6 +40,12 @@ class Objectives(NamedTuple):
     alpha: Matrix
     beta: Matrix
     mu: Matrix
+    facets: Sequence[Facets | None] | None = None  # per line; None where no line has any
+
+    def some(self, at: Indices) -> Objectives:
+        """Some of the lines."""
+        facets = None if self.facets is None else [self.facets[i] for i in at.tolist()]
+        return Objectives(self.alpha[at], self.beta[at], self.mu[at], facets)
 
 
 class Halfspaces(NamedTuple):
@@ -91,6 +106,10 @@ class StepFloats:
         return regions
 
     @cached_property
+    def no_facets(self) -> FacetLanes:
+        return no_facets(self.setting.network.L)
+
+    @cached_property
     def outputs(self) -> Vector:
         """Bounds of the neurons' outputs on the whole ball."""
         return np.asarray(np.maximum(self.start.hi[0], 0.0))
@@ -114,7 +133,9 @@ class StepFloats:
             return Halfspaces(row, s, drift, None)
         coef = np.empty((int(self.starts[-1]), len(mu)))
         coef[self.starts[-2] :] = row.T
-        g, size, constant, slip = objective_passes(self.ground, regions, own.alpha, own.beta, coef, c, error)
+        bent = own.facets is not None and any(facets is not None for facets in own.facets)
+        facets = side_by_side(own.facets or (), setting, noise) if bent else self.no_facets
+        g, size, constant, slip = objective_passes(self.ground, regions, own.alpha, own.beta, facets, coef, c, error)
         drift = setting.r * size * (1.0 + noise)
         return Halfspaces(g, c - 1.02 * (error + noise * drift) - TINY, drift, Uppers(coef, constant, slip))
 

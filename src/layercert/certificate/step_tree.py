@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
+from layercert.certificate.facets import FacetTable, facets_of
 from layercert.certificate.region import Region
 from layercert.certificate.rejected import Rejected
+from layercert.certificate.setting import Setting
 from layercert.certificate.steps import (
     Objective,
     Passes,
@@ -27,6 +29,8 @@ from layercert.certificate.steps import (
 
 class StepArithmetic(Protocol):
     """What the proof needs of an arithmetic; halfspaces are its own business."""
+
+    setting: Setting
 
     @property
     def start(self) -> Region: ...
@@ -42,11 +46,12 @@ def prove_step_tree(arithmetic: StepArithmetic, widths: tuple[int, ...], C: Matr
     """The number of leaves, all proved; Rejected otherwise."""
     check_arrays(tree, widths, len(d))
     check_shape(tree, widths)
+    table = facets_of(tree, arithmetic.setting)
     # None: a part that is known to be empty, whose nodes need no proof
     stack: list[Region | None] = [arithmetic.start.copy()]
     for node in range(len(tree.layer)):
         region = stack.pop()
-        if region is not None and is_empty(arithmetic, widths, C, d, tree, node, region):
+        if region is not None and is_empty(arithmetic, C, d, tree, table, node, region):
             region = None
         layer, neuron = int(tree.layer[node]), int(tree.neuron[node])
         if layer == 0:
@@ -89,12 +94,21 @@ def split_again(node: int, neuron: int, layer: int) -> Rejected:
 
 
 def is_empty(
-    arithmetic: StepArithmetic, widths: tuple[int, ...], C: Matrix, d: Vector, tree: StepTree, node: int, region: Region
+    arithmetic: StepArithmetic,
+    C: Matrix,
+    d: Vector,
+    tree: StepTree,
+    table: FacetTable | None,
+    node: int,
+    region: Region,
 ) -> bool:
     """Do the node's steps exclude it? Tightened bounds stay in the region."""
+    widths = arithmetic.setting.network.widths
     starts = [sum(widths[:k]) for k in range(len(widths))]
     for step in range(int(tree.ends[0][node]), int(tree.ends[0][node + 1])):
-        half = arithmetic.objective(C, d, region, objective_of(tree, step))
+        at = int(tree.objective[step])
+        own = objective_of(tree, at)
+        half = arithmetic.objective(C, d, region, own if table is None else own._replace(facets=table.of(at)))
         if arithmetic.excludes(half):
             return True
         for k, which in layers_of(tree, widths, step):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
+from layercert.certificate.facets import facets_of
 from layercert.certificate.rejected import Rejected
 from layercert.certificate.step_floats import Halfspaces, Objectives, StepFloats, regions_of
 from layercert.certificate.step_tree import check_shape, not_proved, split_again
@@ -37,6 +38,7 @@ class Walk:
     def __init__(self, floats: StepFloats, widths: tuple[int, ...], C: Matrix, d: Vector, tree: StepTree) -> None:
         check_arrays(tree, widths, len(d))
         check_shape(tree, widths)
+        self.facets = facets_of(tree, floats.setting)
         self.floats, self.C, self.d, self.tree = floats, C, d, tree
         self.widths, self.starts = widths, floats.starts
         self.rows = tree.row.astype(np.intp)
@@ -71,7 +73,10 @@ class Walk:
             steps = first[going] + turn
             at = tree.objective[steps].astype(np.intp)
             own = Objectives(
-                parts_of_one(tree.alpha[at]), tree.beta[at].astype(np.float64), tree.mu[at].astype(np.float64)
+                parts_of_one(tree.alpha[at]),
+                tree.beta[at].astype(np.float64),
+                tree.mu[at].astype(np.float64),
+                None if self.facets is None else [self.facets.of(i) for i in at.tolist()],
             )
             halves = self.floats.halfspaces(self.C, self.d, lines_of(regions, going), own)
             excluded = self.floats.excluded(halves)

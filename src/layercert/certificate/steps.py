@@ -8,7 +8,7 @@ sound anywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.certificate.rejected import Rejected
+from layercert.facets import Facets
 
 #: Multipliers above this are refused: products with larger ones might overflow, and only ratios matter.
 LARGEST = 1e30
@@ -47,6 +48,11 @@ class StepTree:
     split_count: NDArray[Any]  # rows: how many signed multipliers of sides it has
     split_at: NDArray[Any]
     split: NDArray[Any]  # b > 0: b z >= 0 where the neuron is on; b < 0 where it is off
+    # upper lines of single neurons beside the chord, all four or none of them (facets.py)
+    facet_count: NDArray[Any] | None = None  # objectives: how many facets it has
+    facet_at: NDArray[Any] | None = None  # facets: of which neuron, counted over all layers, increasing
+    facet_share: NDArray[Any] | None = None  # facets, as alpha: how much of the neuron's coefficient it takes
+    facet_part: NDArray[Any] | None = None  # as alpha, for each facet one per nonzero entry of the neuron's row
 
     @property
     def leaves(self) -> int:
@@ -70,7 +76,9 @@ class StepTree:
         return _starts(self.steps), _starts(self.uses)
 
 
-NAMES = tuple(field.name for field in fields(StepTree))
+#: Of the arrays that every tree has, and of those that it has if it has facets.
+NAMES = tuple(field.name for field in fields(StepTree) if field.default is MISSING)
+FACETS = tuple(field.name for field in fields(StepTree) if field.default is None)
 
 
 class Objective(NamedTuple):
@@ -79,6 +87,7 @@ class Objective(NamedTuple):
     alpha: Vector
     beta: Vector
     mu: Vector
+    facets: Facets | None = None
 
 
 class Passes(NamedTuple):
@@ -99,8 +108,8 @@ def parts_of_one(values: NDArray[Any]) -> Vector:
     return values.astype(np.float64)
 
 
-def objective_of(tree: StepTree, step: int) -> Objective:
-    at = int(tree.objective[step])
+def objective_of(tree: StepTree, at: int) -> Objective:
+    """Objective number `at`, without its facets."""
     return Objective(parts_of_one(tree.alpha[at]), tree.beta[at].astype(np.float64), tree.mu[at].astype(np.float64))
 
 
@@ -168,10 +177,7 @@ _KINDS = {
 def _shapes(tree: StepTree, n: int, rows: int) -> dict[str, tuple[int, ...]]:
     counts = {}
     for name in ("steps", "uses", "slope_count", "split_count"):
-        values = getattr(tree, name)
-        if values.ndim != 1 or values.dtype.kind not in _WHOLE or (len(values) and int(values.min()) < 0):
-            raise Rejected(f"the array {name} must be a list of counts")
-        counts[name] = sum(int(v) for v in values.tolist())
+        counts[name] = counted(name, getattr(tree, name))
     if any(getattr(tree, name).ndim != 1 for name in ("layer", "target")) or tree.mu.ndim != 2:
         raise Rejected("the arrays layer and target must be lists, mu a table")
     nodes, table, objectives = len(tree.layer), len(tree.target), len(tree.mu)
@@ -186,13 +192,26 @@ def _shapes(tree: StepTree, n: int, rows: int) -> dict[str, tuple[int, ...]]:
     }  # fmt: skip
 
 
+def counted(name: str, values: NDArray[Any]) -> int:
+    """The sum of a list of counts, which cannot overflow."""
+    if values.ndim != 1 or values.dtype.kind not in _WHOLE or (len(values) and int(values.min()) < 0):
+        raise Rejected(f"the array {name} must be a list of counts")
+    return sum(int(v) for v in values.tolist())
+
+
+def check_slopes(name: str, values: NDArray[Any]) -> None:
+    """Numbers in [0, 1], or parts of the largest number of 8 or 16 bits."""
+    if values.dtype.kind not in _SLOPES:
+        raise Rejected(f"the array {name} holds {values.dtype}, which it must not")
+    if values.dtype.kind == "f" and not ((values >= 0) & (values <= 1)).all():
+        raise Rejected(f"a number in {name} is outside [0, 1]")
+    if values.dtype.kind == "u" and values.dtype.itemsize > 2:
+        raise Rejected(f"{name} holds whole numbers of more than 16 bits")
+
+
 def _check_values(tree: StepTree) -> None:
-    for name in ("alpha", "slope"):
-        values = getattr(tree, name)
-        if values.dtype.kind == "f" and not ((values >= 0) & (values <= 1)).all():
-            raise Rejected(f"a number in {name} is outside [0, 1]")
-        if values.dtype.kind == "u" and values.dtype.itemsize > 2:
-            raise Rejected(f"{name} holds whole numbers of more than 16 bits")
+    check_slopes("alpha", tree.alpha)
+    check_slopes("slope", tree.slope)
     for name in ("lam", "mu", "beta", "pull"):
         values = getattr(tree, name)
         if not ((values >= 0) & (values <= LARGEST)).all():

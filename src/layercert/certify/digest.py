@@ -5,6 +5,7 @@ A pass with coefficient A at a neuron needs of it, by the rules of docs/certific
     A > 0    nothing: S = A alpha is below A relu(z) for every alpha of [0, 1]; 1 where it is on, 0 where it is off
     A < 0    its bounds lo and hi where it is open, the one that gives its side where it is not
     beta > 0 the bound that gives its side
+    a facet  the bounds of its inputs at which its line is highest: lo only where it is above zero, since outputs are
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Mask, Matrix, Signs, Vector
+from layercert.certificate.facets import FacetLanes
 from layercert.certify.recording import MOST, PARTS, Snapshot
 from layercert.compiled.jit import njit, njit_sums
 from layercert.search.adaptive.cap import Cap, lowest
@@ -97,6 +99,25 @@ def needs(trace: Matrix, side: Signs, beta: Matrix, given_by: Indices) -> tuple[
                         total += 1
         count[r] = total - before
     return count, out[:total].copy()
+
+
+@njit
+def input_needs(facets: FacetLanes, starts: Indices, coef: Matrix, side: Signs, lo: Matrix, needed: Mask) -> None:
+    """Mark the bounds of inputs that facets need, for each node (a line of `needed`: lo and hi of all neurons)."""
+    entries = facets.entries
+    for k in range(1, len(facets.first) - 1):  # what the first layer reads has no bounds of its own
+        under = starts[k - 1]
+        for f in range(facets.first[k], facets.first[k + 1]):
+            r, i = facets.lane[f], facets.neuron[f]
+            if side[r, i] != 0 or not coef[i, r] < 0.0 or facets.share[f] == 0.0:
+                continue
+            at = facets.begin[f] - entries.begin[i]
+            for t in range(entries.begin[i], entries.begin[i + 1]):
+                j, rising, part = under + entries.column[t], entries.weight[t] > 0.0, facets.part[at + t]
+                if (part > 0.0 if rising else part < 1.0) and side[r, j] > 0 and lo[r, j] > 0.0:
+                    needed[r, 2 * j] = True
+                if part < 1.0 if rising else part > 0.0:
+                    needed[r, 2 * j + 1] = True
 
 
 @njit

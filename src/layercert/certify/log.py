@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Vector
 from layercert.certificate.steps import StepTree
+from layercert.certify.facets import facet_arrays
+from layercert.facets import Facets
 
 #: Slopes of objectives have 16 bits: a leaf may be closed by a hair.
 ALPHA = np.uint16
@@ -36,6 +38,7 @@ class Aim(NamedTuple):
     alpha: Vector
     beta: Vector
     mu: Vector
+    facets: Facets | None = None
 
 
 @dataclass
@@ -163,6 +166,7 @@ class Log:
             split_count=column("split_count", np.int32),
             split_at=entries("split", "split_at", wide),
             split=entries("split", "split", np.float32),
+            **facet_arrays([step.aim.facets for step, _ in steps]),
         )
 
 

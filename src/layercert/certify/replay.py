@@ -120,7 +120,8 @@ class Replay:
         while going:
             clock.check()
             aims = [self._aim(batch[at], regions, at) for at in going]
-            own = Objectives(*(np.stack(part) for part in zip(*aims, strict=True)))
+            alpha, beta, mu = (np.stack(part) for part in zip(*aims, strict=True))
+            own = Objectives(alpha, beta, mu)
             some = lines_of(regions, np.array(going))
             halves = self.floats.halfspaces(self.clause.C, self.clause.d, some, own)
             closed = self.floats.excluded(halves)
@@ -201,8 +202,8 @@ class Replay:
         plain = StepFloats(self.setting)
         _ = plain.start
         at = np.array([i])
-        one = Objectives(*(part[at] for part in own))
-        return bool(plain.excluded(plain.halfspaces(self.clause.C, self.clause.d, lines_of(some, at), one))[0])
+        halves = plain.halfspaces(self.clause.C, self.clause.d, lines_of(some, at), own.some(at))
+        return bool(plain.excluded(halves)[0])
 
     def _gaps(self, halves: Halfspaces) -> Vector:
         """How far the halfspaces are from excluding the ball, in units of what it would take."""
