@@ -15,6 +15,7 @@ import numba
 import numpy as np
 import pytest
 
+from helpers.brute import brute_force
 from helpers.standalone import alone
 from layercert.certificate.balls import precision
 from layercert.certificate.checker import check
@@ -30,6 +31,7 @@ from layercert.certify.facets import as_stored, counting, needs_with_facets
 from layercert.certify.log import Aim, Log, Step
 from layercert.facets import Facets
 from layercert.network import Network
+from layercert.problem import robustness
 
 
 def network_of(rng: np.random.Generator, sizes: list[int], filled: float = 1.0) -> Network:
@@ -291,6 +293,53 @@ def test_every_rule_has_a_mutant(rule: str, tmp_path: Path) -> None:
         report = check(net, mutant, exact)
         assert not report.ok and re.search(reason, report.reason), report.reason
     assert code_of(net, mutant, tmp_path) != 0
+
+
+def random_tree(rng: np.random.Generator, net: Network, share: float) -> StepTree:
+    """One split; each part has two steps with rows for all neurons, multipliers and facets at random."""
+    n, first = net.neurons, net.widths[0]
+    target, rows = np.repeat(np.arange(n), 2), 2 * n
+    above = target >= first
+    own = [random_facets(rng, net) for _ in range(4)]
+    return StepTree(
+        layer=np.array([1, 0, 0]), neuron=np.array([int(rng.integers(first)), 0, 0]), steps=np.array([0, 2, 2]),
+        objective=np.arange(4), uses=np.full(4, rows), row=np.tile(np.arange(rows), 4), lam=rng.random(4 * rows),
+        mu=np.ones((4, 1)), alpha=rng.random((4, n)), beta=rng.random((4, n)) * 0.1,
+        target=target, side=np.tile([1, -1], n), pull=rng.random(rows) * above * 0.5,
+        slope_count=first * above, slope_at=np.tile(np.arange(first), above.sum()),
+        slope=rng.random(first * above.sum()),
+        split_count=0 * target, split_at=target[:0], split=np.zeros(0),
+        facet_count=np.array([len(facets.neurons) for facets in own]),
+        facet_at=np.concatenate([facets.neurons for facets in own]),
+        facet_share=share * np.concatenate([facets.shares for facets in own]),
+        facet_part=np.concatenate([facets.parts for facets in own]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_checkers_agree_on_random_trees_and_prove_nothing_false(norm: str, tmp_path: Path) -> None:
+    """Splits, rows with shares of the objective, and facets together; brute force knows the true radius."""
+    accepted = refused = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        net = network_of(rng, [2, 4, 3, 2], 0.9)
+        x = rng.uniform(-1, 1, 2)
+        problem = robustness(net, x, norm, domain=(x - 2.0, x + 1.0) if seed % 2 else None)
+        true, _ = brute_force(problem)
+        true = min(true, 5.0) if seed % 2 == 0 else min(true, 2.0)  # any radius is true where nothing is unsafe
+        clauses = tuple((clause.C, clause.d, clause.target) for clause in problem.clauses)
+        tree = random_tree(rng, net, float(rng.choice([0.01, 0.3, 1.0])))
+        for part in (0.01, 0.1, 0.3, 0.6, 1.001):
+            claim = Certificate(
+                network=net.sha256, x=x, p=problem.norm.p, domain=problem.domain, label=problem.label, clauses=clauses,
+                radius=part * true, witness=None, upper=math.inf, trees=(tree,),
+            )  # fmt: skip
+            ok = check(net, claim).ok
+            assert (code_of(net, claim, tmp_path) == 0) == ok == check(net, claim, exact=True).ok
+            assert part != 0.1 or (code_of(net, claim, tmp_path, exact=True) == 0) == ok
+            assert not ok or part < 1 or true in (2.0, 5.0)
+            accepted, refused = accepted + ok, refused + (not ok)
+    assert accepted > 5 and refused > 5
 
 
 def test_what_is_stored_is_what_was_rounded() -> None:
