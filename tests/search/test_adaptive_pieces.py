@@ -99,6 +99,16 @@ def test_searches_that_move_over_pieces_by_margins_are_exact(seed: int, monkeypa
     assert result.lower <= true * (1 + 1e-9) and result.upper == pytest.approx(true, rel=1e-6)
 
 
+@pytest.mark.parametrize("seed", [75, 95, 161])
+def test_points_of_pieces_that_are_not_unsafe_do_not_end_the_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scaling all layers changes no distance; in small numbers the solver's tolerance is as large as the outputs."""
+    monkeypatch.setattr(pieces, "SPARSE", 2.0)
+    plain, small = _on_a_grid(seed, 1.0), _on_a_grid(seed, 1e-3)
+    true, result = closest(plain), closest(small)
+    assert true.status == result.status == "exact", result
+    assert result.lower == pytest.approx(true.upper, rel=3e-6) and result.upper == pytest.approx(true.lower, rel=3e-6)
+
+
 @pytest.mark.parametrize("gap", [0.3, 1e-2])
 def test_a_wide_gap_is_proved_in_the_ball_that_it_asks_for(gap: float) -> None:
     for seed in (2, 3, 5, 9):
@@ -126,6 +136,15 @@ def _small(seed: int) -> Problem:
         [rng.normal(size=(b, a)) for a, b in pairwise(sizes)], [0.3 * rng.normal(size=b) for b in sizes[1:]]
     )
     return robustness(net, rng.normal(size=3), math.inf)
+
+
+def _on_a_grid(seed: int, scale: float) -> Problem:
+    """Whole and half numbers, every layer times the scale."""
+    rng, sizes = np.random.default_rng(seed), [3, 10, 8, 3]
+    weights = [np.round(2 * rng.normal(size=(b, a))) / 2 for a, b in pairwise(sizes)]
+    biases = [np.round(2 * rng.normal(size=b)) / 2 for b in sizes[1:]]
+    net = Network.from_arrays([scale * W for W in weights], [scale ** (k + 1) * b for k, b in enumerate(biases)])
+    return robustness(net, np.round(2 * rng.uniform(-1, 1, 3)) / 2, math.inf, domain=(-4.0, 4.0))
 
 
 def _convolution(seed: int) -> Problem:

@@ -76,6 +76,19 @@ class TestIncumbent:
         assert incumbent.unsettled is not None and incumbent.unsettled.tolist() == [0.3]
         assert Task(problem, make_chain("default", problem.norm), incumbent=incumbent).U == 0.3
 
+    def test_a_point_that_a_solver_proposes_counts_only_when_it_settles(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem = robustness(LINE, [0.2], weights=[2.0])
+        incumbent = Incumbent(problem)
+        seen = incumbent.seen_in(scaled(problem, 10.0))
+        assert seen.propose(seen.problem.norm.value(np.ones(1)) * np.array([1.0]), seen.problem.clauses[0])
+        before = incumbent.witness, incumbent.nearest
+        assert before[0] is not None and incumbent.nearest <= before[0].distance
+        assert not incumbent.propose(np.array([0.2]), problem.clauses[0])  # safe
+        assert not incumbent.propose(np.array([5.0]), problem.clauses[0])  # unsafe, but farther
+        monkeypatch.setattr("layercert.search.incumbent.settle", lambda *_: None)
+        assert not seen.propose(np.array([0.6]), seen.problem.clauses[0])
+        assert (incumbent.witness, incumbent.nearest) == before and incumbent.unsettled is None
+
     def test_a_safe_point_is_not_taken(self) -> None:
         incumbent = Incumbent(robustness(LINE, [0.2]))
         assert not incumbent.take(np.array([0.4]))

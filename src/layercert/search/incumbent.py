@@ -88,6 +88,23 @@ class Incumbent:
                     return False
                 return self.take(point)
 
+    def propose(self, step: Vector, clause: Clause) -> bool:
+        """Suggest x + step, which a solver takes for unsafe: it counts if it (or a point beside it) is the new witness.
+
+        Solvers have tolerances of their own. Where the network's numbers are small, their point may be far from unsafe,
+        and unlike one that is so up to rounding it says nothing about how far a bound can be proved.
+        """
+        length = self.problem.norm.value(step)
+        with self._lock:
+            if length >= self.distance:
+                return False
+            with clock.extended(GRACE):
+                point = settle(self.problem, step, clause)
+                if point is None or not self.take(point):
+                    return False
+                self._nearest = min(self._nearest, length)
+                return True
+
     def take(self, point: Vector) -> bool:
         """Hold a point of the domain as the witness, if it is nearer and unsafe in exact arithmetic."""
         distance = self.problem.distance(point)
@@ -142,6 +159,9 @@ class _SeenScaled(Incumbent):
 
     def offer(self, step: Vector, clause: Clause) -> bool:
         return self._own.offer(self._view.offset(step), self._view.clause(clause))
+
+    def propose(self, step: Vector, clause: Clause) -> bool:
+        return self._own.propose(self._view.offset(step), self._view.clause(clause))
 
     def take(self, point: Vector) -> bool:
         return self._own.take(self._view.original.x + self._view.offset(point - self.problem.x))

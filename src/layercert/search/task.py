@@ -154,6 +154,11 @@ class Task:
         if self.incumbent.offer(step, clause):
             yield Improve(step.copy(), self.incumbent.distance, clause)
 
+    def propose(self, step: Vector, clause: Clause) -> Iterator[Event]:
+        """The same for a point that a solver takes for unsafe: one that cannot be settled changes nothing."""
+        if self.incumbent.propose(step, clause):
+            yield Improve(step.copy(), self.incumbent.distance, clause)
+
     def decision(self, A: Cell, clauses: tuple[Clause, ...], within: Polyhedron | None = None) -> Iterator[Event]:
         """decision_bound(A, x, y): the distance to each clause on R_A, problem (7), whose point lowers U.
 

@@ -13,6 +13,7 @@ from layercert.arrays import Matrix
 from layercert.norms import Norm
 from layercert.programs.kernels.scaled import TINY, with_zero_rows, without_zero_rows
 from layercert.programs.program import Candidates, Programs, Solver, row_sizes
+from layercert.system import clock
 
 __all__ = ["GramKernel", "KernelSolver", "SimplexKernel", "SmoothKernel", "kernels"]
 
@@ -37,7 +38,7 @@ class KernelSolver(ABC):
         """The compiled function that solves a family."""
 
     def _run(self, entry: Any, programs: Programs) -> Answers:
-        answers: Answers = entry(*programs.arrays, programs.equalities, programs.cutoff)
+        answers: Answers = entry(*programs.arrays, programs.equalities, programs.cutoff, clock.timer())
         return answers
 
     def solve(self, programs: Programs) -> Candidates:
@@ -47,7 +48,9 @@ class KernelSolver(ABC):
         if min(row_sizes(programs.rows, programs.norm).tolist()) <= TINY:
             live, which = without_zero_rows(programs)
             return with_zero_rows(programs, which, self.solve(live))
-        return Candidates(*self._run(self._entry, programs))
+        answers = self._run(self._entry, programs)
+        clock.check()  # a kernel that gave up: the other solvers are not asked any more
+        return Candidates(*answers)
 
 
 class GramKernel(KernelSolver):
@@ -69,7 +72,7 @@ class GramKernel(KernelSolver):
         m, n = A.shape
         # the kernel computes the entries it needs: only for many faces of many long rows BLAS is worth its call
         G = A @ A.T if 8 * len(programs) >= m and m * m * n > LARGE else NO_MATRIX
-        answers: Answers = entry(*programs.arrays, programs.equalities, programs.cutoff, G)
+        answers: Answers = entry(*programs.arrays, programs.equalities, programs.cutoff, clock.timer(), G)
         return answers
 
 

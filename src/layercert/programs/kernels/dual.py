@@ -9,6 +9,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.compiled.dense import axpy, clear, dot
 from layercert.compiled.jit import inner
+from layercert.compiled.timer import Timer
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25
@@ -26,6 +27,7 @@ class Smooth(NamedTuple):
     up_p: Vector
     down_p: Vector
     p: float
+    timer: Timer
 
 
 class Dual(NamedTuple):

@@ -17,8 +17,9 @@ import numpy as np
 from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.compiled.dense import axpy, backward, copy, dot, forward
 from layercert.compiled.jit import inner, njit
+from layercert.compiled.timer import Timer, late
 from layercert.programs.kernels.scaled import FAILED, FAR, NO_ROW, OPTIMAL, ZERO
-from layercert.programs.kernels.units import in_own_units, in_units
+from layercert.programs.kernels.units import in_own_units, in_units, is_time_to_look
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25
@@ -36,6 +37,7 @@ class GramRows(NamedTuple):
     growth: Vector
     G: Matrix
     known: Mask
+    timer: Timer
 
 
 class Active(NamedTuple):
@@ -204,6 +206,8 @@ def ascend(rows: GramRows, active: Active, k: int, D: float, e: int, U: float, t
         own = 0.0  # multiplier of the entering row
         while True:
             steps -= 1
+            if is_time_to_look(steps, rows.A) and late(rows.timer):
+                return FAILED, k, D
             square = direction(rows, active, k, i, to)
             leaving, step = first_to_leave(active, k, e, sign, d)
             violation = sign * y[i]
@@ -347,6 +351,7 @@ def answer(
     p: float,
     faces: Indices,
     cutoff: float,
+    timer: Timer,
     G: Matrix,
 ) -> tuple[Matrix, Matrix]:
     """Points and multipliers of a family in its own units; G is A A^T, or empty to have it filled in where needed."""
@@ -360,7 +365,7 @@ def answer(
         for i in range(m):
             for j in range(m):
                 G[i, j] *= scale[i] * scale[j]
-    rows = GramRows(A, scale, units.r, units.slack, units.growth, G, known)
+    rows = GramRows(A, scale, units.r, units.slack, units.growth, G, known, timer)
     statuses, points, multipliers = solve_family(rows, faces, units.U)
     in_own_units(statuses, points, multipliers, size, units.unit)
     return points, multipliers

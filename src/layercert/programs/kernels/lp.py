@@ -14,6 +14,7 @@ import numpy as np
 from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.compiled.dense import axpy, copy, dot, invert, largest, replace_column, two_dots
 from layercert.compiled.jit import inner, njit
+from layercert.compiled.timer import Timer
 
 #: From this share of the coordinates on, what they do to the rows is computed anew instead of one by one.
 MANY = 0.15
@@ -31,6 +32,7 @@ class Lp(NamedTuple):
     down: Vector
     boxed: Indices  # coordinates that a bound may hold
     homogeneous: bool  # p = inf, or else p = 1
+    timer: Timer
 
 
 class Basis(NamedTuple):

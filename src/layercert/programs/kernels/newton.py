@@ -9,6 +9,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.compiled.dense import backward, cholesky, copy, dot, forward, largest
 from layercert.compiled.jit import inner
+from layercert.compiled.timer import late
 from layercert.programs.kernels.dual import (
     Dual,
     NewtonScratch,
@@ -21,6 +22,7 @@ from layercert.programs.kernels.dual import (
     proves_cutoff,
 )
 from layercert.programs.kernels.scaled import FAILED, FAR, OPTIMAL
+from layercert.programs.kernels.units import is_time_to_look
 
 #: Violated rows that may get a multiplier in one step.
 NEWCOMERS = 2
@@ -136,7 +138,9 @@ def climb(ask: Smooth, dual: Dual, trial: Dual, e: int, U: float, work: NewtonSc
     y, free, d, slope, H, L = work.y, work.free, work.d, work.slope, work.H, work.L
     m, n = A.shape
     F = evaluate(ask, dual)
-    for _ in range(STEPS):
+    for step in range(STEPS):
+        if is_time_to_look(step, A) and late(ask.timer):
+            return FAILED, F
         length = length_of(F, ask.p)
         if length >= min(U, 1e12) and (not np.inf > U or proves_cutoff(ask, lam, F, U)):
             return FAR, F

@@ -6,7 +6,9 @@ import numpy as np
 
 from layercert.compiled.dense import backward, cholesky, dot, forward, largest
 from layercert.compiled.jit import inner
+from layercert.compiled.timer import late
 from layercert.programs.kernels.dual import Dual, NewtonScratch, Smooth, choose_free, gram, length_of, power
+from layercert.programs.kernels.units import is_time_to_look
 
 #: Relative gap between the point's value and F at which a program is solved.
 GAP = 1e-11
@@ -20,6 +22,8 @@ def polish(ask: Smooth, dual: Dual, e: int, F: float, work: NewtonScratch) -> No
     m, n = A.shape
     length, press = length_of(F, p), 1e-9 * largest(g, n)
     for attempt in range(20):
+        if is_time_to_look(attempt, A) and late(ask.timer):
+            return
         for i in range(m):
             y[i] = dot(A[i], w, n) - r[i]
         k, worst = choose_free(ask, lam, y, free, e, length, m)

@@ -18,6 +18,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.compiled.dense import axpy, border, copy, dot, remove, replace_column, replace_row
 from layercert.compiled.jit import inner, njit
+from layercert.compiled.timer import Timer, late
 from layercert.programs.kernels.lp import (
     Basis,
     BasisScratch,
@@ -44,7 +45,7 @@ from layercert.programs.kernels.ray import (
     where_it_stops,
 )
 from layercert.programs.kernels.scaled import FAILED, FAR, NO, NO_ROW, OPTIMAL, ZERO
-from layercert.programs.kernels.units import in_own_units, in_units, rooms, unit_rows
+from layercert.programs.kernels.units import in_own_units, in_units, is_time_to_look, rooms, unit_rows
 
 #: Share of a row's margin that the method itself uses; the rest is left to the rounding of the final check.
 SHARE = 0.25
@@ -186,6 +187,8 @@ def ascend(lp: Lp, basis: Basis, k: int, e: int, U: float, fresh: bool, work: Ba
     """
     since, best, stalled = 0, -1.0, 0
     for step in range(20 * len(lp.r) + 500):
+        if is_time_to_look(step, lp.A) and late(lp.timer):
+            return FAILED, k
         if lp.homogeneous and not rescale(basis, k, work):
             return FAILED, k
         tau = basic_values(lp, basis, k, work)
@@ -342,8 +345,9 @@ def answer(
     p: float,
     faces: Indices,
     cutoff: float,
+    timer: Timer,
 ) -> tuple[Matrix, Matrix]:
-    """Points and multipliers of a family in its own units."""
+    """Points and multipliers of a family in its own units; at the end of the time what there is by then."""
     n = A.shape[1]
     units = in_units(r, slack, growth, size, n, cutoff)
     A = unit_rows(A, size)
@@ -352,7 +356,7 @@ def answer(
     for c in range(n):
         boxed[count] = c
         count += min(up[c], down[c]) < units.U
-    lp = Lp(A, A.T.copy(), units.r, units.slack, units.growth, up, down, boxed[:count], p == np.inf)
+    lp = Lp(A, A.T.copy(), units.r, units.slack, units.growth, up, down, boxed[:count], p == np.inf, timer)
     statuses, points, multipliers = solve_family(lp, faces, units.U)
     in_own_units(statuses, points, multipliers, size, units.unit)
     return points, multipliers

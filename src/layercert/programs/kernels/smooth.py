@@ -16,6 +16,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.compiled.dense import copy
 from layercert.compiled.jit import njit
+from layercert.compiled.timer import Timer
 from layercert.programs.kernels.dual import SHARE, Dual, NewtonScratch, Smooth, power
 from layercert.programs.kernels.newton import climb
 from layercert.programs.kernels.polish import polish
@@ -96,13 +97,14 @@ def answer(
     p: float,
     faces: Indices,
     cutoff: float,
+    timer: Timer,
 ) -> tuple[Matrix, Matrix]:
-    """Points and multipliers of a family in its own units."""
+    """Points and multipliers of a family in its own units; at the end of the time what there is by then."""
     n = A.shape[1]
     units = in_units(r, slack, growth, size, n, cutoff)
     down, up = rooms(down, up, n, units.unit)
     A = unit_rows(A, size)
-    ask = Smooth(A, units.r, units.slack, units.growth, up, down, powers(up, p), powers(down, p), p)
+    ask = Smooth(A, units.r, units.slack, units.growth, up, down, powers(up, p), powers(down, p), p, timer)
     statuses, points, multipliers = solve_family(ask, faces, units.U)
     in_own_units(statuses, points, multipliers, size, units.unit)
     return points, multipliers

@@ -16,6 +16,9 @@ from layercert.programs.kernels.scaled import OPTIMAL, TINY
 
 known_to_kernels(gamma)
 
+#: A program with more entries than this is large; a small one looks at the clock every so many steps.
+LARGE, LOOK_EVERY = 10_000, 16
+
 
 class Units(NamedTuple):
     """Right-hand sides with the margins `check` grants them; U is the cutoff with the rounding of the proof added."""
@@ -45,6 +48,12 @@ def in_units(r: Vector, slack: Vector, growth: Vector, size: Vector, n: int, cut
         units.slack[i] = slack[i] / (size[i] * unit) + noise * abs(units.r[i])
         units.growth[i] = growth[i] / size[i] + noise
     return units
+
+
+@inner
+def is_time_to_look(step: int, A: Matrix) -> bool:
+    """At the clock: at every step of a large program, now and then in a small one, where a step takes no longer."""
+    return A.size > LARGE or step % LOOK_EVERY == 0
 
 
 @njit

@@ -14,6 +14,7 @@ from layercert.arrays import Mask, Matrix, Vector, least_squares
 from layercert.norms import Box, Norm
 from layercert.programs.program import Candidates, Programs
 from layercert.programs.solvers.scaling import Scaled, at_sight, box_ends
+from layercert.system import clock
 
 _SWEEPS = 3000
 _EVERY = 10  # sweeps between two attempts to finish on the active rows
@@ -64,6 +65,7 @@ class _Projection:
         w = np.zeros_like(z)
         before = lam.copy()
         for sweep in range(1, _SWEEPS + 1):
+            clock.check()
             for j in range(len(lam)):
                 step = float(self.A[j] @ w) - self.r[j]
                 if j != self.e:

@@ -16,6 +16,7 @@ import numpy as np
 from layercert.arrays import Mask, Matrix, Vector
 from layercert.programs.program import Candidates, Programs
 from layercert.programs.solvers.scaling import Scaled, at_sight, beyond, box_ends
+from layercert.system import clock
 
 _SETTINGS = {"primal_tol": 1e-11, "dual_tol": 1e-12, "sing_tol": 1e-14, "eq_reduction": -1}
 _FREE = 1e30  # DAQP's infinity
@@ -43,6 +44,7 @@ class Gram:
         lengths = scaled.lengths()
         model = _Model(space, scaled.r)
         for i in todo:
+            clock.check()
             e, length = int(scaled.faces[i]), float(lengths[i])
             u, lam, is_ray = (model.project if programs.tilt is None else model.tilted)(e, length, programs.cutoff)
             if u is not None:

@@ -52,6 +52,7 @@ class Highs:
         form = _form(programs, scaled)
         model = _Model(form)
         for i in todo:
+            clock.check()
             # not beyond the cutoff: the bound on tau must not stand in for multipliers
             reach = min(float(scaled.reach[i]), programs.cutoff)
             with model.face(int(scaled.faces[i]), reach):

@@ -21,6 +21,7 @@ from layercert.errors import MissingPackageError
 from layercert.norms import Box
 from layercert.programs.program import Candidates, Programs, Solver
 from layercert.programs.solvers.scaling import at_sight, beyond
+from layercert.system import clock
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class PaperSolver:
 
         answers = Candidates.none(programs)
         for i in at_sight(programs, answers):
+            clock.check()
             e = programs.equalities[i]
             with warnings.catch_warnings():  # "may be inaccurate": `check` finds out by itself
                 warnings.simplefilter("ignore")

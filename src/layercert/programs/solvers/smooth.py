@@ -22,6 +22,7 @@ from layercert.arrays import Mask, Matrix, Vector, least_squares
 from layercert.norms import Box, Norm
 from layercert.programs.program import Candidates, Programs
 from layercert.programs.solvers.scaling import Scaled, at_sight, beyond, box_ends
+from layercert.system import clock
 
 _RESIDUAL = 1e-13  # of a unit row, in units of the distance
 _NOISE = 1e-15  # of the terms of F: a few roundings, below which its growth is not seen
@@ -123,6 +124,7 @@ class _Dual:
         from scipy.optimize import minimize
 
         def loss(lam: Vector) -> tuple[float, Vector]:
+            clock.check()
             state = self.at(lam)
             if state.value >= stop:
                 raise _BeyondError(lam.copy())

@@ -200,7 +200,8 @@ class Worker:
             return
         sides = self._sides(step)
         piece = self._nearest(sides, clause)
-        yield from self.improve(piece.step, piece.value, clause)
+        if not (yield from self._move(piece, clause)):
+            return
         for _ in range(pieces):
             for flipped in (*piece.faces[:FLIPS, None], piece.faces):
                 clock.check()
@@ -212,7 +213,17 @@ class Worker:
             else:
                 return
             sides, piece = other, beyond
-            yield from self.improve(piece.step, piece.value, clause)
+            if not (yield from self._move(piece, clause)):
+                return
+
+    def _move(self, piece: Piece, clause: int) -> Generator[Event, None, bool]:
+        """The point of a piece as a witness. False where it is none: then nothing is to be had from its neighbours."""
+        cutoff = self.ball.cutoff
+        if piece.value < cutoff:
+            tell = self.task.propose if self._by_margin else self.task.suggest
+            yield from tell(piece.step, self.task.problem.clauses[clause])
+            return self.ball.cutoff < cutoff
+        return True
 
     def _sides(self, step: Vector) -> Vector:
         """On which side of its hyperplane x + step is, for every neuron."""
@@ -288,8 +299,7 @@ class Worker:
             return
         self._pieces.add(key)
         piece = self._nearest(sides, clause)
-        if piece.value < ball.cutoff * (1.0 - WORTH_MOVING):
-            yield from self.improve(piece.step, piece.value, clause)
+        if piece.value < ball.cutoff * (1.0 - WORTH_MOVING) and (yield from self._move(piece, clause)):
             yield from self.polish(piece.step, clause, REPOLISHED)
 
     def _again(self, node: Node, step: Vector) -> Iterator[Event]:
