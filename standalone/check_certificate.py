@@ -470,7 +470,7 @@ def check_clauses(clauses, targets, label, asked, classes):
     for (C, d), j in zip(clauses, targets, strict=True):
         need(len(d) and C.shape == (len(d), classes) and np.isfinite(C).all() and np.isfinite(d).all(), "a bad clause")
         if label is not None:
-            need(j in range(classes) and (asked is not None or j != label), "a clause names no other class")
+            need(j in range(classes) and j in wanted, "a clause names no other class, or one that is not asked for")
             others = [label] if asked is None else [k for k in range(classes) if k != j]
             rows = np.eye(classes)[others] - np.eye(classes)[j]
             need(rows.shape == C.shape and (rows == C).all() and not d.any(), f"the clause of class {j} is another one")

@@ -160,6 +160,22 @@ def test_false_claims_are_refused(real: tuple[Network, Certificate], tmp_path: P
         assert any(part in said for part in reason.split("|")), said
 
 
+def test_the_witness_of_a_class_that_is_not_asked_for_is_refused(tmp_path: Path, capsys: Any) -> None:
+    """A claim about fewer classes than there are clauses: a point of another class says nothing about these."""
+    net, x = network_of(np.random.default_rng(2), [2, 6, 4]), np.array([0.3, -0.2])
+    classes = [k for k in range(4) if k != int(net(x).argmax())]
+    result = lc.measure(net, x, target=classes, domain=(-2, 2), certificate=True)
+    certificate = result.certificate
+    assert certificate is not None and certificate.witness is not None
+    assert check(net, certificate).ok and code_of(net, certificate, tmp_path) == 0
+    forged = replace(certificate, asked=tuple(k for k in classes if k != result.target))
+    for exact in (False, True):
+        report = check(net, forged, exact)
+        assert not report.ok and "which is not asked for" in report.reason
+        assert code_of(net, forged, tmp_path, exact) == 1
+        assert "not asked for" in capsys.readouterr().err
+
+
 def test_bounds_of_one_clause_do_not_leak_into_the_next(tmp_path: Path) -> None:
     """A clause that is true next to x, after one that is easily excluded: it must not be excluded by its bounds."""
     net = Network.from_arrays([[[1.0], [-1.0]], [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]], [[0.0, 0.0], [1.0, 0.0, 0.9]])

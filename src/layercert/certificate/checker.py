@@ -245,6 +245,8 @@ def _check_robustness(network: Network, certificate: Certificate) -> None:
     for C, d, target in certificate.clauses:
         if target is None or target not in range(network.classes) or (asked is None and target == y):
             raise Rejected("a clause of a robustness claim names no other class")
+        if asked is not None and target not in asked:  # else its points would do for a witness of the classes asked for
+            raise Rejected(f"a clause is about class {target}, which is not asked for")
         others = [y] if asked is None else [k for k in range(network.classes) if k != target]
         rows = np.zeros((len(others), network.classes))
         rows[np.arange(len(others)), others] = 1.0

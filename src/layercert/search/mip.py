@@ -52,7 +52,7 @@ def mip(task: Task) -> Iterator[Event]:
         clock.check()
         bound, step, interrupted = _solve(task, clause)
         if step is not None and problem.norm.value(step) < task.U:
-            yield from task.suggest(step, clause)
+            yield from task.propose(step, clause)
         lowest = min(lowest, bound)
         if number + 1 == len(problem.clauses):
             yield Bound(max(0.0, lowest * (1.0 - TRUST)))
