@@ -15,6 +15,7 @@ import numba
 import numpy as np
 import pytest
 
+import layercert as lc
 from helpers.brute import brute_force
 from helpers.standalone import alone
 from layercert.certificate.balls import precision
@@ -340,6 +341,40 @@ def test_checkers_agree_on_random_trees_and_prove_nothing_false(norm: str, tmp_p
             assert not ok or part < 1 or true in (2.0, 5.0)
             accepted, refused = accepted + ok, refused + (not ok)
     assert accepted > 5 and refused > 5
+
+
+def test_random_facets_in_real_certificates(tmp_path: Path) -> None:
+    """Whatever they are: all checkers say the same, and a radius beyond the witness is proved by none."""
+    rng = np.random.default_rng(28)
+    sizes = [4, 8, 8, 3]
+    weights = [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)]
+    net = Network.from_arrays(weights, [rng.normal(size=m) * 0.5 for m in sizes[1:]])
+    r = lc.measure(net, rng.uniform(-1, 1, 4), "l2", certificate=True)
+    real = r.certificate
+    assert isinstance(real, Certificate) and real.leaves > 2
+    accepted = refused = 0
+    for turn, share in enumerate([1e-12, 1e-10, 1e-7, 1e-3, 0.1, 0.5, 1.0, 1e-11, 1e-9, 0.9]):
+        trees = []
+        for tree in real.trees:
+            assert isinstance(tree, StepTree)
+            own = [random_facets(rng, net, 0.4) for _ in tree.mu]
+            trees.append(
+                replace(
+                    tree,
+                    facet_count=np.array([len(facets.neurons) for facets in own]),
+                    facet_at=np.concatenate([facets.neurons for facets in own]),
+                    facet_share=share * np.concatenate([facets.shares for facets in own]),
+                    facet_part=np.concatenate([facets.parts for facets in own]),
+                )
+            )
+        bent = replace(real, trees=tuple(trees), radius=real.radius * (0.3 if turn % 2 else 1.0))
+        ok = check(net, bent).ok
+        assert (code_of(net, bent, tmp_path) == 0) == ok
+        assert turn > 2 or check(net, bent, exact=True).ok == ok
+        accepted, refused = accepted + ok, refused + (not ok)
+        false = replace(bent, radius=real.upper * (1 + 1e-9))
+        assert not check(net, false).ok and code_of(net, false, tmp_path) == 1
+    assert accepted > 1 and refused > 1
 
 
 def test_what_is_stored_is_what_was_rounded() -> None:
