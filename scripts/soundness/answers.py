@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,6 +16,7 @@ from helpers import tiny
 from helpers.brute import brute_force, only_ties
 from layercert.norms import Norm
 from layercert.run import GAP, How, Progress, closest
+from layercert.search.adaptive import pieces, worker
 from layercert.search.events import Event
 from layercert.session import NOISE
 from layercert.system import clock
@@ -44,13 +47,32 @@ def sparse(rng: Generator) -> Outcome:
     return _ask(rng, pooled(rng))
 
 
-def _ask(rng: Generator, question: Question) -> Outcome:
-    """One question, measured or verified at a random radius, perhaps certified."""
+def facets(rng: Generator) -> Outcome:
+    """In l_inf, with the hulls of neurons in the program of every node; the certificate too."""
+    kinds = (scaled, tied, cornered, plain, pooled)
+    question = replace(kinds[int(rng.integers(len(kinds)))](rng), norm=math.inf)
+    with facets_everywhere():
+        return _ask(rng, question, "adaptive", 0.7)
+
+
+@contextmanager
+def facets_everywhere() -> Iterator[None]:
+    """Programs for all nodes of all networks, not only near the goal and where rows are short."""
+    before = pieces.SPARSE, worker.NEAR
+    pieces.SPARSE, worker.NEAR = 2.0, 1.0
+    try:
+        yield
+    finally:
+        pieces.SPARSE, worker.NEAR = before
+
+
+def _ask(rng: Generator, question: Question, by: str | None = None, proofs: float = 0.3) -> Outcome:
+    """One question, measured or verified at a random radius, this part of them certified."""
     judge = Judge.of(question)
-    method = METHODS[int(rng.integers(len(METHODS)))]
+    method = by or METHODS[int(rng.integers(len(METHODS)))]
     if method == "mip" and question.norm not in (1.0, math.inf):
         method = "adaptive"
-    proof = bool(rng.random() < 0.3)
+    proof = bool(rng.random() < proofs)
     told = [0.0]
 
     def watch(progress: Progress, event: Event | None) -> None:

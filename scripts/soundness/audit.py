@@ -16,7 +16,7 @@ from multiprocessing import get_context
 import numpy as np
 
 from layercert.errors import LayerCertError
-from soundness.answers import agreement, domains, radii, scales, sparse, stopped, ties
+from soundness.answers import agreement, domains, facets, radii, scales, sparse, stopped, ties
 from soundness.checkers import checkers
 from soundness.discrete import whole
 from soundness.files import files
@@ -41,6 +41,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "whole": (whole, 2000),
     "checkers": (checkers, 600),
     "sparse": (sparse, 2000),
+    "facets": (facets, 2000),
     "resumed": (resumed, 1000),
     "lent": (lent, 600),
 }

@@ -116,7 +116,7 @@ def _tree(rng: Generator, c: Certificate) -> Certificate:
         return c
     k = int(rng.integers(len(c.trees)))
     tree = c.trees[k]
-    names = [field.name for field in fields(tree)]
+    names = [field.name for field in fields(tree) if getattr(tree, field.name) is not None]  # facets are optional
     name = str(rng.choice(names))
     array = np.array(getattr(tree, name))
     if array.size:

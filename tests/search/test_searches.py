@@ -140,7 +140,7 @@ class TestBooking:
 @pytest.mark.parametrize("method", GEOMETRIC)
 def test_nothing_is_proved_where_no_solver_answers(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither witnesses nor distance programs: what a search leaves open must not count as closed."""
-    monkeypatch.setattr("layercert.search.adaptive.worker.Worker._seek", lambda *_: iter(()))
+    monkeypatch.setattr("layercert.search.adaptive.witnesses.Witnesses.seek", lambda *_: iter(()))
     for seed in (17, 21, 23, 33, 37):  # problems with an unsafe point
         problem = generic(seed)
         true, _ = brute_force(problem)

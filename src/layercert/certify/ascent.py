@@ -3,19 +3,26 @@ of the cap; exactly on a linear piece."""
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from layercert.arrays import Mask, Matrix, Vector
+from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.certificate.setting import Setting
 from layercert.problem import Clause
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, ROWS, Model, build
+from layercert.search.adaptive.node import settle
+from layercert.search.adaptive.pieces import is_sparse
 from layercert.search.adaptive.record import Halfspace
 from layercert.search.task import Task
 from layercert.system import clock
+
+if TYPE_CHECKING:
+    from layercert.search.adaptive.program import Programs
 
 #: Steps of each ascent.
 STEPS = 8
@@ -40,6 +47,7 @@ class Better(NamedTuple):
     own: Halfspace
     point: Vector
     state: Matrix | None  # the node as the search sees it; None: a linear piece
+    wanted: Indices | None = None  # what a program says should be split, the most first
 
     @property
     def split(self) -> int:
@@ -48,6 +56,8 @@ class Better(NamedTuple):
 
         if self.state is None:
             return -1
+        if self.wanted is not None and len(self.wanted):
+            return int(self.wanted[0])
         score = np.empty(self.state.shape[1])
         scores(self.state, score)
         return int(score.argmax())
@@ -112,6 +122,36 @@ class Ascent:
         optimise(model, lanes, self.setting.r * ENOUGH, STEPS, np.zeros((1, len(self.setting.x))), clock.timer())
         store(lanes, 0, state, mu)
         return Better(Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu[: len(own.weights)]), state[POINT], state)
+
+    @cached_property
+    def has_programs(self) -> bool:
+        """Are nodes of this kind bounded by linear programs in the search as well?"""
+        return math.isinf(self.setting.p) and is_sparse(self.task.problem.network)
+
+    @cached_property
+    def programs(self) -> tuple[Programs, Mask]:
+        """Those of the nodes' relaxations with facets, and which neurons may have either sign in the ball."""
+        from layercert.search.adaptive.hulls import Hulls
+        from layercert.search.adaptive.program import Programs
+
+        problem = self.task.problem
+        model, root = build(problem, self.setting.r * ENOUGH)
+        maps = [csr_array(W) for W in problem.network.maps]
+        return Programs(problem, maps, root, Hulls(maps, model)), (root[LO] < 0) & (root[HI] > 0)
+
+    def programmed(self, clause: Clause, region: Any, own: Halfspace) -> Better:
+        """The multipliers of the node's linear program; where it has no answer, those of an ascent."""
+        better = self.improved(clause, region, own)
+        if better.state is None:
+            return better
+        programs, meets = self.programs
+        state, at = better.state, [c is clause for c in self.task.problem.clauses].index(True)
+        settle(state, meets)
+        found = programs.solve(at, state, self.setting.r * ENOUGH)
+        if found is None:
+            return better
+        alpha = np.where(found.alpha >= 0, found.alpha, better.own.alpha)
+        return Better(Halfspace(alpha, found.beta, found.mu, found.facets), better.point, state, found.cheating)
 
     def _piece(self, clause: Clause, region: Any, own: Halfspace) -> Better:
         """Every neuron has its side: the distance program of the linear piece, whose multipliers are beta and mu."""

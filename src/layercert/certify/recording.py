@@ -82,7 +82,8 @@ class Forest:
     def bounded(self, node: int, bound: float, own: Halfspace) -> None:
         plan = self.plan(node)
         if bound > plan.bound or not plan.owns:
-            copied = Halfspace(*(np.array(part, dtype=np.float64) for part in own))
+            alpha, beta, weights = (np.array(part, dtype=np.float64) for part in own[:3])
+            copied = Halfspace(alpha, beta, weights, own.facets)
             # a root's bounds are those of the whole ball, so that its first halfspaces are of use as well
             plan.owns = [copied, *(plan.owns if plan.root else [])]
         plan.bound = max(plan.bound, bound)
@@ -136,7 +137,7 @@ def in_range(values: Vector) -> Vector:
 
 def scaled(own: Halfspace) -> Halfspace:
     """The same halfspace in range: beta and the weights scaled together, so that the largest is one."""
-    alpha, beta, weights = (np.maximum(np.where(np.isfinite(part), part, 0.0), 0.0) for part in own)
+    alpha, beta, weights = (np.maximum(np.where(np.isfinite(part), part, 0.0), 0.0) for part in own[:3])
     top = max(float(beta.max(initial=0.0)), float(weights.max(initial=0.0)))
     scale = top if top > 0.0 else 1.0
-    return Halfspace(np.minimum(alpha, 1.0), beta / scale, weights / scale)
+    return Halfspace(np.minimum(alpha, 1.0), beta / scale, weights / scale, own.facets)

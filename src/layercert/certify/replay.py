@@ -20,6 +20,7 @@ from layercert.certificate.step_floats import LANES, Halfspaces, Objectives, Ste
 from layercert.certificate.step_walk import lines_of
 from layercert.certificate.steps import StepTree
 from layercert.certify.ascent import Ascent, Better, Pass
+from layercert.certify.facets import as_stored, counting
 from layercert.certify.log import ALPHA, Aim, Log, LoggedRows, Node, Step
 from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot
 from layercert.problem import Clause
@@ -120,8 +121,9 @@ class Replay:
         while going:
             clock.check()
             aims = [self._aim(batch[at], regions, at) for at in going]
-            alpha, beta, mu = (np.stack(part) for part in zip(*aims, strict=True))
-            own = Objectives(alpha, beta, mu)
+            alpha, beta, mu = (np.stack(part) for part in zip(*(aim[:3] for aim in aims), strict=True))
+            bent = any(aim.facets is not None for aim in aims)
+            own = Objectives(alpha, beta, mu, [aim.facets for aim in aims] if bent else None)
             some = lines_of(regions, np.array(going))
             halves = self.floats.halfspaces(self.clause.C, self.clause.d, some, own)
             closed = self.floats.excluded(halves)
@@ -168,20 +170,26 @@ class Replay:
 
     def _aim(self, branch: Branch, regions: Any, at: int) -> Halfspace:
         """The parameters to try next, as they will be read."""
-        if branch.plan.root or branch.turns or regions.side[at].all():
+        bent = branch.owns[0].facets is not None and not branch.moving
+        if not bent and (branch.plan.root or branch.turns or regions.side[at].all()):
             self.repaired += 1
-            branch.better = self.ascent.improved(self.clause, line_of(regions, at), branch.owns[0])
+            by_program = branch.plan.children is None and branch.turns and self.ascent.has_programs
+            improve = self.ascent.programmed if by_program else self.ascent.improved
+            branch.better = improve(self.clause, line_of(regions, at), branch.owns[0])
             branch.owns, branch.piece = [branch.better.own], branch.better.state is None
         own = scaled(branch.owns[-1])
         if branch.piece:
             self.exact_slopes = True
             return own
         one = float(np.iinfo(ALPHA).max)
-        return Halfspace(np.rint(own.alpha * one) / one, own.beta.astype(np.float32).astype(np.float64), own.weights)
+        facets = None if own.facets is None else as_stored(own.facets)
+        beta = own.beta.astype(np.float32).astype(np.float64)
+        return Halfspace(np.rint(own.alpha * one) / one, beta, own.weights, facets)
 
     def _book(self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces) -> None:
         """The halfspaces as events and steps of their nodes."""
         from layercert.certify.digest import needs
+        from layercert.certify.facets import needs_with_facets
 
         if halves.uppers is None:  # no hidden layer, nothing to rest on
             events = self.log.add(np.zeros(len(going), np.int64), np.zeros(0, np.int64)) + np.arange(len(going))
@@ -189,12 +197,18 @@ class Replay:
         else:
             coef, given_by = halves.uppers.coef, np.stack([batch[at].given_by for at in going])
             beta = np.where(some.side != 0, own.beta, 0.0)
-            counts, deps = needs(coef, some.side, beta, given_by)
+            if own.facets is None:
+                counts, deps = needs(coef, some.side, beta, given_by)
+            else:
+                counts, deps = needs_with_facets(coef, some, beta, given_by, own.facets, self.setting)
             events = self.log.add(counts, deps) + np.arange(len(going))
             alpha = np.where(coef.T > 0, np.where(some.side == 0, own.alpha, some.side > 0), 0.0)
             own = own._replace(beta=beta)
         for i, at in enumerate(going):
-            aim = Aim(alpha[i], own.beta[i], own.mu[i])
+            facets = None if own.facets is None else own.facets[i]
+            if facets is not None:
+                facets = counting(facets, halves.uppers.coef[:, i], some.side[i], self.setting.entries.counts)
+            aim = Aim(alpha[i], own.beta[i], own.mu[i], facets)
             batch[at].node.steps.append(Step(int(events[i]), aim))
 
     def _excludes_exactly_so(self, some: Any, own: Objectives, i: int) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT
 from layercert.search.adaptive.record import Halfspace
 
@@ -38,6 +38,7 @@ class Node:
     stale: bool = False  # was packed: its coefficients and its point are to be computed again
     packed: bytes | None = None  # the node in few bytes, if anybody needed it
     wanted: Indices = field(default_factory=lambda: np.empty(0, np.intp))  # what its programs say should be split
+    splits: int = 0  # how deep in the tree it is
 
     @property
     def halfspace(self) -> Halfspace:
@@ -53,11 +54,6 @@ class Node:
         """Neurons that may have either sign."""
         state = self.state
         return np.flatnonzero((state[PHASE] == 0) & (state[LO] < 0) & (state[HI] > 0))
-
-    @property
-    def splits(self) -> int:
-        """How deep in the tree it is."""
-        return int(np.count_nonzero(self.state[PHASE]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +80,7 @@ class Packing:
             )  # fmt: skip
             programmed = node.programmed and not len(node.wanted)
             head = _HEAD.pack(
-                node.clause, node.bound, node.radius, int(is_split.sum()), int(programmed),
+                node.clause, node.bound, node.radius, node.splits, int(programmed),
                 len(node.weights), len(self.free), int(is_open.sum()), int(is_split.sum()),
             )  # fmt: skip
             node.packed = head + b"".join(part.tobytes() for part in parts)
@@ -92,7 +88,7 @@ class Packing:
 
     def unpack(self, blob: bytes, number: int) -> Node:
         """The node again, but for what a pass has to compute."""
-        clause, bound, radius, _, programmed, rows, free, opened, split = _HEAD.unpack_from(blob)
+        clause, bound, radius, splits, programmed, rows, free, opened, split = _HEAD.unpack_from(blob)
         if free != len(self.free) or len(blob) != _HEAD.size + free + 12 * opened + 4 * split + 8 * rows:
             raise ValueError("a packed node is of another tree")
         at = _HEAD.size
@@ -113,7 +109,16 @@ class Packing:
         state[LO, self.free[code > 0]] = 0.0
         state[HI, self.free[code < 0]] = 0.0
         state[POINT] = 0.0
-        return Node(number, clause, bound, state, take(rows, "<f8"), radius, bool(programmed), True, blob)
+        weights = take(rows, "<f8")
+        return Node(number, clause, bound, state, weights, radius, bool(programmed), True, blob, splits=splits)
+
+
+def settle(state: Matrix, meets: Mask) -> None:
+    """A neuron whose bounds leave it one side at all unsafe points of a node is as good as split: it has a multiplier,
+    and programs hold it. `meets`: those that may have either side in the ball."""
+    free = meets & (state[PHASE] == 0)
+    state[PHASE, free & (state[LO] >= 0)] = 1.0
+    state[PHASE, free & (state[HI] <= 0) & (state[LO] < 0)] = -1.0
 
 
 def bound_of(blob: bytes) -> float:

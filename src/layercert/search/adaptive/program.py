@@ -21,7 +21,10 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array, hstack, vstack
 
 from layercert.arrays import Indices, LinearMap, Mask, Matrix, Vector
+from layercert.facets import Facets
 from layercert.problem import Problem
+from layercert.search.adaptive.cuts import Cuts
+from layercert.search.adaptive.hulls import Hulls
 from layercert.search.adaptive.model import HI, LO, PHASE
 from layercert.system import clock
 
@@ -30,6 +33,8 @@ ABOVE = 1e-9
 #: The first program of a model has no basis to go on from. A later one that takes so many times as long, and so many
 #: seconds, is given up: now and then the solver goes round in circles, which no limit of iterations ends.
 PATIENCE, LEAST_PATIENCE = 2.0, 0.5
+#: Facets are looked for so often in one node, while they close this share of what is missing.
+CUT_ROUNDS, CUT_SHARE = 4, 0.03
 _OPTIONS: dict[str, Any] = {
     "output_flag": False,
     "threads": 1,
@@ -48,14 +53,15 @@ class Multipliers(NamedTuple):
     mu: Vector
     step: Vector  # where F is least, as an offset from x
     cheating: Indices  # the neurons whose output there is above relu, by what F gains from that, the most first
+    facets: Facets | None  # upper lines beyond the chords
 
 
 class Programs:
     """The programs of one tree; made by the worker that solves them."""
 
-    def __init__(self, problem: Problem, maps: Sequence[LinearMap], root: Matrix) -> None:
-        """`maps` are the network's layers, all of them sparse."""
-        self.problem, self.n = problem, problem.network.inputs
+    def __init__(self, problem: Problem, maps: Sequence[LinearMap], root: Matrix, hulls: Hulls | None = None) -> None:
+        """`maps` are the network's layers, all of them sparse; with `hulls` facets are looked for."""
+        self.problem, self.n, self.hulls = problem, problem.network.inputs, hulls
         self.free = np.flatnonzero((root[LO] < 0) & (root[HI] > 0))
         self._forms(maps, root)
         self._models: dict[int, _Model] = {}
@@ -68,7 +74,9 @@ class Programs:
         total, column = n + len(self.free), n
         H, h = _padded(csr_array(eye_array(n, format="csr")), total), self.problem.x
         rows, constants = [], []
+        self.inputs: list[tuple[LinearMap, Vector]] = []  # of each layer; of the first one offsets from x
         for k in range(network.L):
+            self.inputs.append((H, h if k > 0 else np.zeros(n)))
             A, c = csr_array(maps[k] @ H), np.asarray(maps[k] @ h + network.biases[k])
             part = slice(int(noff[k]), int(noff[k + 1]))
             free, on = np.flatnonzero(is_free[part]), ~is_free[part] & (root[LO, part] >= 0)
@@ -85,15 +93,28 @@ class Programs:
         """The program of a node of clause number `at`; None where the solver has no answer, or the time is up."""
         if clock.left() <= 0:
             return None
-        found = self._model(at).run(state[:, self.free], *self._box(U))
-        return None if found is None else self._multipliers(found, state.shape[1])
+        model, box = self._model(at), self._box(U)
+        found = model.run(state, box, U)
+        for _ in range(CUT_ROUNDS):
+            if found is None or found.value >= 0 or not model.cut(found, state, U):
+                break
+            again = model.run(state, box, U)
+            if again is None:
+                break
+            gain = again.value - found.value
+            found = again
+            if gain < CUT_SHARE * (gain - found.value):
+                break
+        return None if found is None else self._multipliers(model, found, state.shape[1])
 
     def _model(self, at: int) -> _Model:
         """That of a clause."""
         if at not in self._models:
             clause = self.problem.clauses[at]
             F, f0 = csr_array(clause.C @ self.outputs.toarray()), clause.C @ self.constants - clause.d
-            self._models[at] = _Model(self.A, self.c, F, f0, self.n)
+            model = self._models[at] = _Model((self.A, self.c), (F, f0), self.free)
+            if self.hulls is not None:
+                model.cuts = Cuts(self.hulls, self.free, self.inputs, model.highs, 3 * model.m + model.rows)
         return self._models[at]
 
     def _box(self, U: float) -> tuple[Vector, Vector]:
@@ -102,7 +123,7 @@ class Programs:
         down = np.full(self.n, -U) if box is None else np.maximum(box.lo, -U)
         return down, np.full(self.n, U) if box is None else np.minimum(box.hi, U)
 
-    def _multipliers(self, found: _Found, neurons: int) -> Multipliers:
+    def _multipliers(self, model: _Model, found: _Found, neurons: int) -> Multipliers:
         """The dual solution in the terms of a node."""
         alpha, beta = np.full(neurons, -1.0), np.zeros(neurons)
         both = found.line + found.zero
@@ -110,9 +131,16 @@ class Programs:
         alpha[self.free[told]] = found.line[told] / both[told]
         beta[self.free] = found.split
         above = np.where(found.is_open, found.h - np.maximum(found.z, 0.0), 0.0)
-        gain = np.where(above > ABOVE, above * found.upper, 0.0)
+        held, facets = found.upper, None
+        if model.cuts is not None:
+            # rows that were added after this answer, where the next one failed, hold nothing
+            multipliers = np.pad(found.facets, (0, len(model.cuts) - len(found.facets)))
+            held = held + model.cuts.held(multipliers)
+            facets = model.cuts.average(multipliers, found.upper)
+            model.cuts.age(multipliers)
+        gain = np.where(above > ABOVE, above * held, 0.0)
         order = np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]
-        return Multipliers(found.value, alpha, beta, found.mu, found.w, self.free[order])
+        return Multipliers(found.value, alpha, beta, found.mu, found.w, self.free[order], facets)
 
 
 class _Found(NamedTuple):
@@ -128,14 +156,19 @@ class _Found(NamedTuple):
     upper: Vector  # of h <= slope z + offset
     split: Vector  # of phase z >= 0
     mu: Vector  # of the rows of the clause
+    facets: Vector
 
 
 class _Model:
-    """Columns w, h, z, e; rows z - A (w, h) = c, h - z >= 0, h - slope z <= offset, and F (w, h) + f0 <= e."""
+    """Columns w, h, z, e; rows z - A (w, h) = c, h - z >= 0, h - slope z <= offset, F (w, h) + f0 <= e, and facets."""
 
-    def __init__(self, A: LinearMap, c: Vector, F: LinearMap, f0: Vector, n: int) -> None:
+    def __init__(self, outputs: tuple[LinearMap, Vector], clause: tuple[LinearMap, Vector], free: Indices) -> None:
         import highspy
 
+        (A, c), (F, f0) = outputs, clause
+        n = int(A.shape[1]) - len(c)
+        self.free = free
+        self.cuts: Cuts | None = None
         self.n, self.m, self.rows = n, len(c), len(f0)
         m, unit = self.m, csr_array(eye_array(self.m, format="csr"))
         none, left = csr_array((m, 1)), csr_array((m, n))
@@ -167,9 +200,9 @@ class _Model:
         self.slopes = np.ones(m)
         self.most = math.inf  # seconds for a program
 
-    def run(self, state: Matrix, down: Vector, up: Vector) -> _Found | None:
-        """The node whose free neurons have this state, in the box from `down` to `up`."""
-        n, m = self.n, self.m
+    def run(self, node: Matrix, box: tuple[Vector, Vector], U: float) -> _Found | None:
+        """The program of the node with this state, in a box around x."""
+        n, m, state, (down, up) = self.n, self.m, node[:, self.free], box
         phase, lo, hi = state[PHASE], state[LO], state[HI]
         is_open = (phase == 0) & (lo < 0) & (hi > 0)
         is_on = ~is_open & ((phase > 0) | ((phase == 0) & (lo >= 0)))
@@ -186,6 +219,8 @@ class _Model:
             np.concatenate([np.where(live, 0.0, -np.inf), np.full(m, -np.inf)]),
             np.concatenate([np.full(m, np.inf), np.where(live, offset, np.inf)]),
         )  # fmt: skip
+        if self.cuts is not None:
+            self.cuts.adapt(node, U, live)
         for i in np.flatnonzero(slope != self.slopes):
             self.highs.changeCoeff(2 * m + int(i), n + m + int(i), -float(slope[i]))
         self.slopes = slope
@@ -198,6 +233,12 @@ class _Model:
             self.highs.clearSolver()
             return None
         return self._found(is_open, phase)
+
+    def cut(self, found: _Found, node: Matrix, U: float) -> bool:
+        """Add facets that the point of a program violates; are there any?"""
+        if self.cuts is None:
+            return False
+        return self.cuts.look(self.free[found.is_open], node, np.concatenate([found.w, found.h]), U)
 
     def _found(self, is_open: Mask, phase: Vector) -> _Found | None:
         n, m = self.n, self.m
@@ -214,7 +255,8 @@ class _Model:
             zero=np.maximum(reduced[n : n + m], 0.0),
             upper=np.maximum(-dual[2 * m : 3 * m], 0.0),
             split=np.maximum(phase * reduced[n + m : n + 2 * m], 0.0),
-            mu=np.maximum(-dual[3 * m :], 0.0),
+            mu=np.maximum(-dual[3 * m : 3 * m + self.rows], 0.0),
+            facets=np.maximum(-dual[3 * m + self.rows :], 0.0),
         )
 
     def _solution(self) -> tuple[Vector, Vector, Vector]:

@@ -9,15 +9,18 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from layercert.arrays import Vector
+from layercert.facets import Facets
 from layercert.search.adaptive.model import Kept, Model
 
 
 class Halfspace(NamedTuple):
-    """The parameters of a node's halfspace: alpha and beta over all neurons, the weights of the clause's rows."""
+    """The parameters of a node's halfspace: alpha and beta over all neurons, the weights of the clause's rows, and
+    upper lines that are not chords."""
 
     alpha: Vector
     beta: Vector
     weights: Vector
+    facets: Facets | None = None
 
 
 class BallRecorder(Protocol):

@@ -210,7 +210,7 @@ class Ball:
 
     def polish(self, step: Vector, clause: int) -> Iterator[Event]:
         """From a witness downhill over linear pieces."""
-        return self.workers[-1].polish(step, clause)
+        return self.workers[-1].witnesses.polish(step, clause)
 
     def _push_roots(self) -> None:
         """The roots of all clauses wait."""

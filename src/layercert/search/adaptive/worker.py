@@ -16,36 +16,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
-from layercert.search.adaptive.leaf import Leaves
-from layercert.search.adaptive.model import ALPHA, BETA, LO, PHASE, Kept, keep_rows
-from layercert.search.adaptive.node import Node
-from layercert.search.adaptive.pieces import Piece, by_distance, by_margin, is_sparse
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, Kept, keep_rows
+from layercert.search.adaptive.node import Node, settle
+from layercert.search.adaptive.pieces import is_sparse
+from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.witnesses import Witnesses
 from layercert.search.events import Bound, Event
 from layercert.system import clock
 
 if TYPE_CHECKING:
+    from layercert.facets import Facets
     from layercert.search.adaptive.branch import Batch
-    from layercert.search.adaptive.least import PiecePrograms
+    from layercert.search.adaptive.hulls import Hulls
     from layercert.search.adaptive.program import Multipliers, Programs
     from layercert.search.adaptive.tree import Ball
 
-#: The most pieces that the first witness is moved through, those of later ones, and the faces that are tried at each,
-#: the steepest first.
-POLISHED, REPOLISHED, FLIPS = 60, 3, 6
 #: Nodes this near to U (relative) get linear programs, so many at most, while each closes this share of the gap.
 NEAR, PROGRAMS, PROGRAM_SHARE = 5e-2, 6, 0.2
 #: A program tells what to split if it is no further below U than this many times the bound that is known.
 TELLING = 2.0
-#: Pieces of programs' points: the first ones are all tried, later those of one program in so many. Counted, not timed:
-#: one thread does the same every time.
-FIRST_PIECES, PIECE_EVERY = 20, 3
-#: A piece is nearer if its point is, by this much (relative).
-WORTH_MOVING = 1e-7
 #: The first nodes are all attacked from their nearest points, of later ones one in so many: an attack takes as long as
 #: half a node.
 SOUGHT, SOUGHT_LATER = 50, 16
-#: A witness is polished where the time suffices for so many pieces.
-PIECES_LEFT = 20
 #: Roots that are bounded side by side.
 ROOTS = 32
 
@@ -63,9 +55,7 @@ class Worker:
 
     def __init__(self, ball: Ball, known: list[Kept]) -> None:
         self.ball, self.task, self.effort = ball, ball.task, ball.effort
-        self.leaves = Leaves(ball.task)
-        self._pieces: set[tuple[int, bytes]] = set()  # that were looked at
-        self._programs = 0  # nodes that had programs so far
+        self.witnesses = Witnesses(ball)
         self._known = known  # where what rows keep is handed on, to a search of the same ball
 
     @cached_property
@@ -73,14 +63,14 @@ class Worker:
         """Linear programs, each of which goes on from the last one."""
         from layercert.search.adaptive.program import Programs
 
-        return Programs(self.task.problem, self.ball.maps, self.ball.root)
+        return Programs(self.task.problem, self.ball.maps, self.ball.root, self.hulls)
 
     @cached_property
-    def pieces(self) -> PiecePrograms:
-        """Programs of linear pieces."""
-        from layercert.search.adaptive.least import PiecePrograms
+    def hulls(self) -> Hulls | None:
+        """Where rows are short, programs have facets of neurons' hulls; wide rows gain nothing by them."""
+        from layercert.search.adaptive.hulls import Hulls
 
-        return PiecePrograms(self.task.problem, self.ball.maps, self.ball.meets)
+        return Hulls(self.ball.maps, self.ball.model) if is_sparse(self.task.problem.network) else None
 
     @cached_property
     def kept(self) -> Kept:
@@ -164,7 +154,8 @@ class Worker:
         for i in (2 * n, 2 * n + 1):
             state, weights = children.states[i].copy(), children.mus[i, : len(node.weights)].copy()
             number, bound = ball.frontier.number(), float(children.bounds[i])
-            pair.append(Node(number, node.clause, bound, state, weights, node.radius))
+            settle(state, ball.meets)
+            pair.append(Node(number, node.clause, bound, state, weights, node.radius, splits=node.splits + 1))
         if ball.recorder is not None:
             ball.recorder.split(node.number, neuron, (pair[0].number, pair[1].number))
         found: list[Fate] = []
@@ -177,79 +168,6 @@ class Worker:
         """What became of a node takes its place."""
         kinds = {fate: [part for part, own in zip(parts, fates, strict=True) if own is fate] for fate in Fate}
         self.ball.frontier.replace(node, kinds[Fate.OPEN], kinds[Fate.CLOSED], kinds[Fate.LATE])
-
-    def improve(self, step: Vector, distance: float, clause: int) -> Iterator[Event]:
-        if distance < self.ball.cutoff:
-            yield from self.task.suggest(step, self.task.problem.clauses[clause])
-
-    def _seek(self, step: Vector, clause: int) -> Iterator[Event]:
-        """A short attack from a node's nearest point."""
-        from layercert.attack.kernel import FINE, seek
-
-        U = self.ball.cutoff
-        distance, w = seek(self.ball.asked, clause, step, self.effort.seek_steps, U, FINE, clock.timer())
-        if distance < self.ball.cutoff:
-            yield from self.improve(w, float(distance), clause)
-            yield from self.polish(w, clause, REPOLISHED)
-
-    def polish(self, step: Vector, clause: int, pieces: int = POLISHED) -> Iterator[Event]:
-        """From a witness downhill over linear pieces: the nearest unsafe point on its piece, then on the pieces behind
-        the faces that hold it up, for as long as one of them is nearer."""
-        ball = self.ball
-        if not self._has_pieces or clock.left() < PIECES_LEFT * self._piece_seconds:
-            return
-        sides = self._sides(step)
-        piece = self._nearest(sides, clause)
-        if not (yield from self._move(piece, clause)):
-            return
-        for _ in range(pieces):
-            for flipped in (*piece.faces[:FLIPS, None], piece.faces):
-                clock.check()
-                other = sides.copy()
-                other[flipped] *= -1.0
-                beyond = self._nearest(other, clause)
-                if beyond.value < ball.cutoff * (1.0 - WORTH_MOVING):
-                    break
-            else:
-                return
-            sides, piece = other, beyond
-            if not (yield from self._move(piece, clause)):
-                return
-
-    def _move(self, piece: Piece, clause: int) -> Generator[Event, None, bool]:
-        """The point of a piece as a witness. False where it is none: then nothing is to be had from its neighbours."""
-        cutoff = self.ball.cutoff
-        if piece.value < cutoff:
-            tell = self.task.propose if self._by_margin else self.task.suggest
-            yield from tell(piece.step, self.task.problem.clauses[clause])
-            return self.ball.cutoff < cutoff
-        return True
-
-    def _sides(self, step: Vector) -> Vector:
-        """On which side of its hyperplane x + step is, for every neuron."""
-        problem = self.task.problem
-        return np.where(np.concatenate(problem.network.preactivations(problem.x + step)) > 0, 1.0, -1.0)
-
-    def _nearest(self, sides: Vector, clause: int) -> Piece:
-        """The nearest unsafe point of a linear piece."""
-        ball = self.ball
-        if self._by_margin:
-            return by_margin(self.pieces, sides, clause, ball.cutoff)
-        return by_distance(self.leaves, sides, ball.meets, clause, ball.cutoff)
-
-    @cached_property
-    def _by_margin(self) -> bool:
-        return math.isinf(self.ball.model.p) and is_sparse(self.task.problem.network)
-
-    @property
-    def _has_pieces(self) -> bool:
-        """The rows of a piece are dense, unless its programs are those of nodes."""
-        return self._by_margin or self.task.problem.network.fits_dense
-
-    @property
-    def _piece_seconds(self) -> float:
-        """About how long a piece takes."""
-        return 0.0 if self._by_margin else self.leaves.seconds
 
     def _refresh(self, node: Node) -> Iterator[Event]:
         """Bound a node again in today's smaller ball."""
@@ -272,7 +190,7 @@ class Worker:
             if node.bound >= ball.U or ball.U - node.bound > (1.0 - PROGRAM_SHARE) * (ball.U - before):
                 break
         if found is not None:
-            yield from self._piece(found, node.clause)
+            yield from self.witnesses.of_program(found.step, node.clause)
         yield from self._again(node, np.zeros(ball.model.net.inputs) if found is None else found.step)
 
     def _prove(self, node: Node, found: Multipliers) -> None:
@@ -282,25 +200,42 @@ class Worker:
         node.state[ALPHA] = np.where(found.alpha >= 0, found.alpha, node.state[ALPHA])
         node.state[BETA], node.weights = found.beta, found.mu
         value = float(self._value(node))
-        # where the program is far below what is known, its point says nothing about what holds the bound down
-        node.wanted = found.cheating if ball.U - value <= TELLING * (ball.U - before) else found.cheating[:0]
         if not value > node.bound:  # nor where it is no number
             node.state, node.weights = old
         node.bound = max(node.bound, value)
         self.tell(node)
+        if found.facets is not None and node.bound < ball.U:
+            value = max(value, self._prove_with_facets(node, found, found.facets))
+        # where the program is far below what is known, its point says nothing about what holds the bound down
+        node.wanted = found.cheating if ball.U - value <= TELLING * (ball.U - before) else found.cheating[:0]
 
-    def _piece(self, found: Multipliers, clause: int) -> Iterator[Event]:
-        """The nearest unsafe point on the linear piece of a program's point, for some of them."""
-        ball, sides = self.ball, self._sides(found.step)
-        key = clause, np.packbits(sides[ball.meets] > 0).tobytes()
-        self._programs += 1
-        most = FIRST_PIECES + self._programs // PIECE_EVERY
-        if not self._has_pieces or key in self._pieces or len(self._pieces) >= most:
-            return
-        self._pieces.add(key)
-        piece = self._nearest(sides, clause)
-        if piece.value < ball.cutoff * (1.0 - WORTH_MOVING) and (yield from self._move(piece, clause)):
-            yield from self.polish(piece.step, clause, REPOLISHED)
+    def _prove_with_facets(self, node: Node, found: Multipliers, facets: Facets) -> float:
+        """The same with upper lines over the inputs, and tighter neurons on the cap that they leave."""
+        from layercert.search.adaptive.bound import cap_of
+        from layercert.search.adaptive.halfspace import distance
+        from layercert.search.adaptive.lanes import Constants
+        from layercert.search.adaptive.layers import tighten
+
+        ball, state, hulls = self.ball, node.state.copy(), self.hulls
+        assert hulls is not None
+        state[ALPHA] = np.where(found.alpha >= 0, found.alpha, state[ALPHA])
+        state[BETA] = found.beta
+        done, state[COEF] = hulls.prove(state, found.mu, node.clause, facets, ball.U)
+        value = float(distance(done.g[0], done.s[0], done.drift[0], ball.model, np.empty(ball.model.net.inputs)))
+        if not value > node.bound:
+            return value
+        node.bound = value
+        own = Halfspace(state[ALPHA], state[BETA], found.mu, facets)
+        self.tell(node, own=own)
+        if value < ball.U:
+            above, cap = Constants(done.value[0], done.error[0]), cap_of(ball.model, done, 0, ball.U)
+            if tighten(ball.model, self.kept, state, cap, above, 1, clock.timer()):
+                node.state[LO], node.state[HI] = state[LO], state[HI]
+                settle(node.state, ball.meets)
+            else:
+                node.bound = math.inf
+            self.tell(node, rows=True, own=own)
+        return value
 
     def _again(self, node: Node, step: Vector) -> Iterator[Event]:
         """Look at a node that was bounded once more."""
@@ -334,6 +269,8 @@ class Worker:
         for n, node in enumerate(nodes):
             node.state, node.weights = batch.states[n], batch.mus[n, : len(node.weights)]
             node.bound = float(bounds[n])
+            if rounds > 0:
+                settle(node.state, ball.meets)
         clock.check()
         return batch.points
 
@@ -362,29 +299,31 @@ class Worker:
         if node.bound >= ball.U:
             return Fate.CLOSED
         if node.number < SOUGHT or node.number % SOUGHT_LATER == 0:
-            yield from self._seek(step, node.clause)
+            yield from self.witnesses.seek(step, node.clause)
         if len(node.open):
             return Fate.OPEN
+        leaves = self.witnesses.leaves
         if not self.task.problem.network.fits_dense:
             return Fate.CLOSED  # a piece's rows are dense; what is proved stays proved
-        if clock.left() < self.leaves.seconds:
+        if clock.left() < leaves.seconds:
             return Fate.LATE
         # stable neurons have rows too, unless the whole ball is on their side: theirs is proved for unsafe points only
         state = node.state
         sides = np.where((state[PHASE] > 0) | ((state[PHASE] == 0) & (state[LO] >= 0)), 1.0, -1.0)
-        answer = self.leaves.solve(sides, ball.meets, self.task.problem.clauses[node.clause], ball.cutoff)
+        answer = leaves.solve(sides, ball.meets, self.task.problem.clauses[node.clause], ball.cutoff)
         node.bound = max(node.bound, answer.lower)
         self.tell(node)
-        yield from self.improve(answer.step, answer.value, node.clause)
+        yield from self.witnesses.improve(answer.step, answer.value, node.clause)
         return Fate.CLOSED
 
-    def tell(self, node: Node, rows: bool = False) -> None:
-        """A node has been bounded; `rows`: by rows with parameters of their own."""
+    def tell(self, node: Node, rows: bool = False, own: Halfspace | None = None) -> None:
+        """A node has been bounded; `rows`: by rows with parameters of their own; `own`: by another halfspace than the
+        one whose parameters it has."""
         recorder = self.ball.recorder
         if recorder is not None:
             if rows:
                 recorder.rows(node.number, self.kept)
-            recorder.bounded(node.number, node.bound, node.halfspace)
+            recorder.bounded(node.number, node.bound, node.halfspace if own is None else own)
 
     def close(self, node: Node) -> None:
         """A node that was taken needs no more."""

@@ -1,0 +1,188 @@
+"""Upper lines of a neuron over its inputs: what the triangle does not know of the box that these come from.
+
+For every vector a, and z = w.x + b with x in a box,
+
+    relu(z) <= a.x + c,    c = max(max -a.x, b + max (w - a).x)    with the maxima over the box,
+
+since relu is the larger of 0 and z. The triangle's chord is a = slope w, with a c from bounds of z; other a cut off
+points of it. Those that bound the convex hull of the neuron's graph over the box take a_j = w_j for some inputs, 0 for
+others and something between for one of them (Anderson et al., Strong mixed-integer programming formulations for
+trained neural networks, 2020), and sorting the inputs by where they are in the box finds the most violated one. A
+neuron of a convolution has few inputs, and there the hull is much smaller than the triangle.
+
+A facet is known by its parts t in [0, 1] of the weights, a = t w. It is a line in every node: c follows from the bounds
+that the node has for the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from layercert.arrays import TINY, Indices, LinearMap, Mask, Matrix, Vector, gamma
+from layercert.bounds.relu import upper_line
+from layercert.facets import Facets
+from layercert.search.adaptive.lanes import Pass
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, OWN, PHASE, Model
+
+#: A facet is worth a row of a program if the point is above it by this share of the neuron's largest value.
+VIOLATED = 1e-2
+#: Layers with more weights than this have no facets: wide rows gain nothing by them.
+MOST_ENTRIES = 1 << 22
+
+
+class Rows(NamedTuple):
+    """The rows of a layer side by side, short ones filled up with zeros."""
+
+    columns: Indices
+    weights: Matrix
+    there: Mask  # which entries are no filling
+    bias: Vector
+
+
+class Lines(NamedTuple):
+    """Upper lines of some neurons of one layer: parts of the weights, as in Rows, and the constants in some node."""
+
+    neurons: Indices
+    parts: Matrix
+    offsets: Vector
+
+
+class Hulls:
+    """The layers of a ball, as facets see them."""
+
+    def __init__(self, maps: Sequence[LinearMap], model: Model) -> None:
+        self.maps, self.model, self.noff = maps, model, model.net.noff
+        self.rows = cache(self._rows)
+
+    def has(self, k: int) -> bool:
+        """Is layer k narrow enough?"""
+        W = self.maps[k]
+        return int(W.shape[0]) * int(np.diff(W.indptr).max(initial=0)) <= MOST_ENTRIES
+
+    def _rows(self, k: int) -> Rows:
+        W = csr_array(self.maps[k], copy=True)
+        W.eliminate_zeros()
+        W.sort_indices()
+        counts = np.diff(W.indptr)
+        width = max(int(counts.max(initial=0)), 1)
+        there = np.arange(width) < counts[:, None]
+        at = np.where(there, W.indptr[:-1, None] + np.arange(width), 0)
+        none = W.nnz == 0
+        columns = np.zeros(at.shape, np.intp) if none else np.where(there, W.indices[at], 0).astype(np.intp)
+        weights = np.zeros(at.shape) if none else np.where(there, W.data[at], 0.0)
+        first, last = int(self.noff[k]), int(self.noff[k + 1])
+        return Rows(columns, weights, there, (self.model.z0 if k == 0 else self.model.net.b)[first:last])
+
+    def box(self, k: int, state: Matrix, U: float) -> tuple[Vector, Vector]:
+        """Of the inputs of layer k at the unsafe points of a node; those of the first one are offsets from x."""
+        if k == 0:
+            return np.maximum(self.model.box_lo, -U), np.minimum(self.model.box_hi, U)
+        part = slice(int(self.noff[k - 1]), int(self.noff[k]))
+        on = state[PHASE, part] >= 0
+        return np.maximum(state[LO, part], 0.0) * on, np.maximum(state[HI, part], 0.0) * on
+
+    def lines(self, k: int, neurons: Indices, parts: Matrix, box: tuple[Vector, Vector]) -> Lines:
+        """The lines with these parts, their constants rounded up."""
+        rows, own = self.rows(k), neurons - int(self.noff[k])
+        columns, weights, bias = rows.columns[own], rows.weights[own], rows.bias[own]
+        low, high = box[0][columns], box[1][columns]
+        a = parts * weights
+        rest = weights - a
+        off = np.maximum(-a * low, -a * high).sum(axis=1)
+        on = np.maximum(rest * low, rest * high).sum(axis=1) + bias
+        size = (np.abs(weights) * np.maximum(np.abs(low), np.abs(high))).sum(axis=1) + np.abs(bias)
+        noise = 8.0 * gamma(2 * weights.shape[1] + 64) * size + self.model.Q[neurons] + TINY
+        return Lines(neurons, parts, np.maximum(off, on) + noise)
+
+    def violated(self, k: int, neurons: Indices, box: tuple[Vector, Vector], point: tuple[Vector, Vector]) -> Lines:
+        """Facets that cut off a point (inputs of the layer, outputs of the neurons), the most violated of each."""
+        rows, own = self.rows(k), neurons - int(self.noff[k])
+        columns, weights = rows.columns[own], rows.weights[own]
+        low, high = box[0][columns], box[1][columns]
+        inputs, outputs = point
+        least = np.where(weights >= 0, low, high)  # where each term of z is least
+        width = high - low
+        rise = np.abs(weights) * width
+        there = np.abs(inputs[columns] - least) / np.where(width > 0, width, 1.0)
+        order = np.argsort(there, axis=1, kind="stable")
+        rises = np.take_along_axis(rise, order, axis=1)
+        # z at most, minus what the inputs so far can take from it: they are in the facet until that is below zero
+        most = (weights * least).sum(axis=1) + rise.sum(axis=1) + rows.bias[own]
+        left = most[:, None] - np.cumsum(rises, axis=1)
+        share = np.clip((left + rises) / np.where(rises > 0, rises, 1.0), 0.0, 1.0)
+        parts = np.empty_like(share)
+        np.put_along_axis(parts, order, share, axis=1)
+        found = self.lines(k, neurons, parts, box)
+        value = (parts * weights * inputs[columns]).sum(axis=1) + found.offsets
+        keep = np.flatnonzero(outputs > value + VIOLATED * np.maximum(most, 0.0))
+        return Lines(found.neurons[keep], parts[keep], found.offsets[keep])
+
+    def prove(self, state: Matrix, mu: Vector, clause: int, facets: Facets, U: float) -> tuple[Pass, Vector]:
+        """The backward pass of one node (lanes.backward) with facets in it, and the coefficients A of its layers.
+
+        Where A_i < 0, relu(z_i) has the part `share` of its upper bound from its facet, the rest from its chord. What
+        facets add to the rounding errors of model.py: |A| share times a row and a constant, each rounded some times.
+        """
+        model, noff = self.model, self.noff
+        first = int(model.first[clause])
+        mine = slice(first, first + len(mu))
+        A = mu @ model.R[mine]
+        total, error = float(mu @ model.c[mine]), float(mu @ model.row_error[mine])
+        coef, L, drift = np.empty(state.shape[1]), len(noff) - 1, 0.0
+        values, errors = np.empty((1, L)), np.empty((1, L))
+        ends = np.cumsum([0, *(self._entries(int(i)) for i in facets.neurons)])
+        for k in range(L - 1, -1, -1):
+            part = slice(int(noff[k]), int(noff[k + 1]))
+            coef[part] = A
+            which = np.flatnonzero((facets.neurons >= part.start) & (facets.neurons < part.stop))
+            share = np.zeros(len(A))
+            share[facets.neurons[which] - part.start] = facets.shares[which]
+            lower, upper, offset = chords(state[:, part])
+            b = (model.z0 if k == 0 else model.net.b)[part]
+            low, beta = np.minimum(A, 0.0), state[BETA, part]
+            share = np.where(is_open(state[:, part]), share, 0.0)
+            S = np.maximum(A, 0.0) * lower + low * (1.0 - share) * upper - beta * state[PHASE, part]
+            total += float((low * (1.0 - share)) @ offset + S @ b)
+            error += float((np.abs(A) + beta) @ model.Q[part])
+            below = self.maps[k].T @ S
+            which = which[(low * share)[facets.neurons[which] - part.start] < 0]
+            if len(which):
+                rows, own = self.rows(k), facets.neurons[which] - part.start
+                parts = np.zeros((len(which), rows.weights.shape[1]))
+                parts[rows.there[own]] = np.concatenate([facets.parts[ends[i] : ends[i + 1]] for i in which])
+                box = self.box(k, state, U)
+                lines = self.lines(k, facets.neurons[which], parts, box)
+                T, a, columns = (low * share)[own], parts * rows.weights[own], rows.columns[own]
+                total += float(T @ lines.offsets)
+                far = np.maximum(np.abs(box[0]), np.abs(box[1]))[columns]
+                terms = (np.abs(a) * far).sum(axis=1) + np.abs(lines.offsets)
+                error += 8.0 * model.noise * float(np.abs(T) @ terms) + TINY
+                np.add.at(below, columns, T[:, None] * a)
+            if k == 0:
+                drift = OWN * float(np.abs(S) @ model.D)
+            values[0, k], errors[0, k] = total, OWN * error
+            A = below
+        return Pass(A[None], np.array([total - OWN * error]), np.array([drift]), values, errors), coef
+
+    def _entries(self, neuron: int) -> int:
+        """How many weights a neuron has."""
+        k = int(np.searchsorted(self.noff, neuron, side="right")) - 1
+        return int(self.rows(k).there[neuron - int(self.noff[k])].sum())
+
+
+def is_open(state: Matrix) -> Mask:
+    return np.asarray((state[PHASE] == 0) & (state[LO] < 0) & (state[HI] > 0))
+
+
+def chords(state: Matrix) -> tuple[Vector, Vector, Vector]:
+    """Lower and upper slopes and the upper offsets of neurons, as in lanes.relax."""
+    phase, lo, hi = state[PHASE], state[LO], state[HI]
+    opened = is_open(state)
+    on = ~opened & ((phase > 0) | ((phase == 0) & (lo >= 0)))
+    slope, offset = upper_line(np.where(opened, lo, -1.0), np.where(opened, hi, 1.0))
+    return np.where(opened, state[ALPHA], on), np.where(opened, slope, on), np.where(opened, offset, 0.0)

@@ -1,0 +1,230 @@
+"""Upper lines over neurons' inputs (hulls.py, cuts.py): above relu in rational arithmetic, as tight as the convex hull,
+and of use to programs, searches and certificates."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from fractions import Fraction
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+import layercert as lc
+from helpers.brute import brute_force, exact_values
+from helpers.patterns import dot
+from layercert.arrays import Matrix, Vector
+from layercert.facets import Facets
+from layercert.network import Network
+from layercert.problem import Problem, robustness
+from layercert.run import closest
+from layercert.search.adaptive import cuts, pieces, program, worker
+from layercert.search.adaptive.hulls import Hulls
+from layercert.search.adaptive.lines import fix
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, build
+from layercert.search.adaptive.node import Node, Packing, settle
+from layercert.search.adaptive.program import Programs
+
+CHECKER = Path(__file__).parents[2] / "standalone" / "check_certificate.py"
+
+
+@pytest.fixture
+def facets_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On small dense networks too, and at every node."""
+    monkeypatch.setattr(pieces, "SPARSE", 2.0)
+    monkeypatch.setattr(worker, "NEAR", 1.0)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_line_is_above_relu_on_the_whole_box(layer: int) -> None:
+    """relu minus a line is convex: its largest value is at a corner, where rationals look."""
+    rng, problem, U = np.random.default_rng(1), _problem(1), 0.7
+    hulls, root = _hulls(problem, U)
+    box = hulls.box(layer, root, U)
+    rows, first = hulls.rows(layer), int(hulls.noff[layer])
+    for own in range(len(rows.bias)):
+        parts = rng.uniform(size=(1, rows.weights.shape[1]))
+        line = hulls.lines(layer, np.array([first + own]), parts, box)
+        a = [Fraction(float(v)) for v in (parts * rows.weights[own])[0]]
+        w, c = [Fraction(float(v)) for v in rows.weights[own]], Fraction(float(line.offsets[0]))
+        ends = [(box[0][j], box[1][j]) for j in rows.columns[own]]
+        tight = []
+        for corner in product(*ends):
+            x = [Fraction(float(v)) for v in corner]
+            tight.append(dot(a, x) + c - max(dot(w, x) + Fraction(float(rows.bias[own])), Fraction(0)))
+        assert 0 <= min(tight) < Fraction(1, 10**9)
+
+
+def test_the_most_violated_line_is_the_convex_hull() -> None:
+    """Its value is that of the best average of corners."""
+    rng, problem, U = np.random.default_rng(2), _problem(2), 0.7
+    hulls, root = _hulls(problem, U)
+    rows, found = hulls.rows(0), 0
+    low, high = box = hulls.box(0, root, U)
+    corners = np.array(list(product(*zip(low, high, strict=True))))
+    for own in np.flatnonzero((root[LO, : hulls.noff[1]] < 0) & (root[HI, : hulls.noff[1]] > 0)):
+        x = low + rng.uniform(size=len(low)) * (high - low)
+        values = np.maximum(corners[:, rows.columns[own]] @ rows.weights[own] + rows.bias[own], 0.0)
+        best = linprog(-values, A_eq=np.vstack([corners.T, np.ones(len(corners))]), b_eq=np.append(x, 1.0))
+        line = hulls.violated(0, np.array([own]), box, (x, np.array([math.inf])))
+        value = (line.parts[0] * rows.weights[own]) @ x[rows.columns[own]] + line.offsets[0]
+        assert value == pytest.approx(-best.fun, abs=1e-9)
+        found += 1
+    assert found > 3
+
+
+def test_a_pass_with_facets_bounds_f_in_rationals() -> None:
+    rng, checked = np.random.default_rng(3), 0
+    for seed in range(4):
+        problem, U = _problem(seed), 0.7
+        net, N = problem.network, sum(problem.network.widths)
+        hulls, root = _hulls(problem, U)
+        free = np.flatnonzero((root[LO] < 0) & (root[HI] > 0))
+        for _ in range(5):
+            state, point = root.copy(), rng.uniform(-U, U, net.inputs)
+            z = np.concatenate(net.preactivations(problem.x + point))
+            for i in rng.choice(free, 3, replace=False):
+                fix(state, i, 1.0 if z[i] > 0 else -1.0)
+            state[ALPHA], state[BETA] = rng.uniform(size=N), rng.exponential(size=N) * (state[PHASE] != 0)
+            bent = np.sort(rng.choice(free, len(free) // 2, replace=False))
+            sizes = [_weights(net, int(i)) for i in bent]
+            facets = Facets(bent, rng.uniform(size=len(bent)), rng.uniform(size=sum(sizes)))
+            clause = problem.clauses[0]
+            done, _ = hulls.prove(state, np.ones(1), 0, facets, U)
+            g, s = [Fraction(float(v)) for v in done.g[0]], Fraction(float(done.s[0]))
+            for _ in range(20):
+                v = [Fraction(float(a)) + Fraction(float(b)) for a, b in _near(rng, problem, point, U)]
+                values = exact_values(net, v)
+                zs = [z for layer in values[:-1] for z in layer]
+                if any(zs[i] * int(state[PHASE, i]) < 0 for i in range(N)):
+                    continue
+                w = [a - Fraction(float(b)) for a, b in zip(v, problem.x, strict=True)]
+                F = dot([Fraction(float(c)) for c in clause.C[0]], values[-1]) - Fraction(float(clause.d[0]))
+                drift = Fraction(float(done.drift[0])) * max(abs(each) for each in w)
+                assert dot(g, w) + s - drift <= F
+                checked += 1
+    assert checked > 100
+
+
+def test_programs_with_facets_are_tighter_and_never_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the least value on the triangles and the least value there is; also where rows are dropped at once."""
+    rng, gained = np.random.default_rng(4), 0
+    for drops in (False, True):
+        if drops:
+            monkeypatch.setattr(cuts, "MANY", 0.0)
+            monkeypatch.setattr(cuts, "IDLE", 0)
+        problem, U = _problem(5), 0.7
+        maps = [csr_array(W) for W in problem.network.weights]
+        hulls, root = _hulls(problem, U)
+        plain, bent = Programs(problem, maps, root), Programs(problem, maps, root, hulls)
+        steps = [rng.uniform(-U, U, problem.network.inputs) for _ in range(400)]
+        zs = [np.concatenate(problem.network.preactivations(problem.x + w)) for w in steps]
+        for _ in range(15):
+            state = root.copy()
+            for i in rng.choice(bent.free, rng.integers(0, 3), replace=False):
+                fix(state, i, rng.choice([-1.0, 1.0]))
+            less, more = plain.solve(0, state, U), bent.solve(0, state, U)
+            if less is None or more is None:
+                continue
+            inside = [w for w, z in zip(steps, zs, strict=True) if (z * state[PHASE] >= 0).all()]
+            margins = (float(problem.clauses[0].margins(problem.network(problem.x + w))[0]) for w in inside)
+            least = min(margins, default=math.inf)
+            assert less.value - 1e-7 <= more.value <= least + 1e-7
+            gained += more.value > less.value + 1e-4 and more.facets is not None
+    assert gained > 5
+
+
+@pytest.mark.usefixtures("facets_everywhere")
+@pytest.mark.parametrize("seed", [0, 3, 5, 6, 9, 13])
+def test_searches_with_facets_are_exact(seed: int) -> None:
+    problem = _problem(seed, [3, 6, 6, 2])
+    true, _ = brute_force(problem)
+    result = closest(problem)
+    assert result.status == "exact"
+    assert result.lower <= true * (1 + 1e-9) and result.upper == pytest.approx(true, rel=1e-6)
+
+
+@pytest.mark.usefixtures("facets_everywhere")
+def test_a_solver_that_lies_about_facets_costs_nodes_and_no_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, honest, asked = np.random.default_rng(8), program._Model._solution, [0]
+
+    def lying(self: program._Model) -> tuple[Vector, Vector, Vector]:
+        asked[0] += 1
+        point, reduced, dual = honest(self)
+        return point * rng.choice([1.0, -3.0]), reduced, dual * rng.choice([0.0, -1.0, 1.0, 1e12], len(dual))
+
+    monkeypatch.setattr(program._Model, "_solution", lying)
+    for seed in (5, 6, 8):
+        problem = _problem(seed, [3, 6, 6, 2])
+        true, _ = brute_force(problem)
+        found = closest(problem)
+        assert found.lower <= true * (1 + 1e-7) and found.upper >= true * (1 - 1e-7)
+    assert asked[0] > 20
+
+
+@pytest.mark.usefixtures("facets_everywhere")
+def test_certificates_hold_the_facets_of_the_search(tmp_path: Path) -> None:
+    bent = 0
+    for seed in (0, 2, 10, 13):
+        problem = _problem(seed, [6, 8, 8, 2])
+        net = problem.network
+        r = lc.measure(net, problem.x, method="adaptive", certificate=True)
+        assert r.status == "exact" and r.certificate is not None
+        bent += any(getattr(tree, "facet_at", None) is not None for tree in r.certificate.trees)
+        assert lc.check(net, r.certificate).ok and lc.check(net, r.certificate, exact=True).ok
+        net.save(tmp_path / "net.npz")
+        r.certificate.save(tmp_path / "proof.npz")
+        done = subprocess.run([sys.executable, CHECKER, tmp_path / "proof.npz", tmp_path / "net.npz"], check=False)
+        assert done.returncode == 0
+    assert bent > 2
+
+
+def test_a_neuron_that_bounds_settle_is_as_good_as_split() -> None:
+    problem, U = _problem(1), 0.7
+    _, root = build(problem, U)
+    meets = (root[LO] < 0) & (root[HI] > 0)
+    free, state = np.flatnonzero(meets), root.copy()
+    fix(state, free[0], 1.0)
+    state[LO, free[1]] = 0.01
+    state[HI, free[2]] = -0.01
+    settle(state, meets)
+    assert state[PHASE, free[:4]].tolist() == [1.0, 1.0, -1.0, 0.0]
+    assert not state[PHASE, ~meets].any()
+    packing = Packing.of(root)
+    again = packing.unpack(packing.pack(Node(0, 0, 0.1, state, np.ones(1), U, splits=1)), 1)
+    assert again.splits == 1  # what is settled is no deeper in the tree
+    assert (again.state[PHASE] == state[PHASE]).all()
+
+
+def _problem(seed: int, sizes: list[int] | None = None) -> Problem:
+    """A network whose first layer reads three inputs at a time, if it has more."""
+    rng = np.random.default_rng(seed)
+    sizes = sizes or [5, 8, 6, 2]
+    weights = [rng.normal(size=(b, a)) for a, b in pairwise(sizes)]
+    for i, row in enumerate(weights[0]):
+        row[[(i + j) % sizes[0] for j in range(3, sizes[0])]] = 0.0
+    net = Network.from_arrays(weights, [0.3 * rng.normal(size=b) for b in sizes[1:]])
+    return robustness(net, rng.normal(size=sizes[0]), math.inf)
+
+
+def _hulls(problem: Problem, U: float) -> tuple[Hulls, Matrix]:
+    model, root = build(problem, U)
+    return Hulls([csr_array(W) for W in problem.network.weights], model), root
+
+
+def _weights(net: Network, neuron: int) -> int:
+    """How many a neuron has."""
+    starts = np.cumsum([0, *net.widths])
+    k = int(np.searchsorted(starts, neuron, side="right")) - 1
+    return int(np.count_nonzero(net.weights[k][neuron - starts[k]]))
+
+
+def _near(rng: np.random.Generator, problem: Problem, point: Vector, U: float) -> list[tuple[float, float]]:
+    """A point of the ball, as x and an offset."""
+    w = np.clip(point + rng.normal(size=len(point)) * rng.choice([0.0, 0.05, 0.3]), -U, U)
+    return list(zip(problem.x, w, strict=True))
