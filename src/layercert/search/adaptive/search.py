@@ -25,6 +25,9 @@ DEEP, NARROW = 4, 128
 MANY = 280
 #: So many smaller balls, until proved and failed radius are this close.
 ATTEMPTS, CLOSE = 7, 1.1
+#: Below this share of U the tree of the witness's ball is hopeless for a while: trees of balls that grow by CLIMB come
+#: first, with so many rounds of nodes each. After one that is not proved steps are half as long, down to LEAST_CLIMB.
+HOPEFUL, CLIMB, LEAST_CLIMB, CLIMB_ROUNDS = 0.5, 1.2, 1.04, 8
 #: Where the bound stays below LOW times U, smaller balls are tried, at most STAGES of them, with as many rounds in all
 #: as the ball's patience; then that doubles.
 LOW, STAGES = 0.95, 6
@@ -64,6 +67,10 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
             for event in _first_bounds(task, effort, recorder, proved, radius):
                 proved = max(proved, event.lower)
                 yield event
+            for found in _climb(task, effort, recorder, proved, radius):
+                if isinstance(found, Bound):
+                    proved = max(proved, found.lower)
+                yield found
         ball = Ball(task, effort, recorder, radius, saved)
         ball.proved, saved = proved, None
         if not again:
@@ -90,6 +97,26 @@ def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: fl
         yield Bound(low)
         if high <= CLOSE * low:
             return
+
+
+def _climb(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Event]:
+    """Prove balls a little larger than the last one, while they are far smaller than the witness's.
+
+    In l_2 the root of a convolutional network proves nothing in the ball of its witness for seconds, while the tree of a
+    ball a fifth larger than one that is proved already is small.
+    """
+    growth = CLIMB
+    while 0.0 < low < HOPEFUL * min(high, task.goal) and growth > LEAST_CLIMB:
+        ball, rounds = Ball(task, effort, recorder, growth * low), 0
+        with closing(ball.run()) as events:
+            for event in events:
+                yield event
+                if isinstance(event, Bound):
+                    low, rounds = max(low, event.lower), rounds + 1
+                    if rounds > CLIMB_ROUNDS:
+                        break
+        if low < ball.U:
+            growth = 1.0 + 0.5 * (growth - 1.0)
 
 
 def _anytime(
