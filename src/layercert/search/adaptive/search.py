@@ -102,8 +102,8 @@ def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: fl
 def _climb(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Event]:
     """Prove balls a little larger than the last one, while they are far smaller than the witness's.
 
-    In l_2 the root of a convolutional network proves nothing in the ball of its witness for seconds, while the tree of a
-    ball a fifth larger than one that is proved already is small.
+    In l_2 the root of a convolutional network proves nothing in the ball of its witness for seconds, while the tree of
+    a ball a fifth larger than one that is proved already is small.
     """
     growth = CLIMB
     while 0.0 < low < HOPEFUL * min(high, task.goal) and growth > LEAST_CLIMB:
