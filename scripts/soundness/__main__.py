@@ -38,18 +38,24 @@ def main() -> int:
     counts = {kind: args.cases or max(1, round(KINDS[kind][1] * args.part)) for kind in kinds}
     tallies, start = {kind: Tally() for kind in kinds}, time.monotonic()
     console = Console(soft_wrap=True)
+    stopped = False
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("cases", total=sum(counts.values()))
-        for kind, tally in run(counts, args.seed, args.jobs, args.first):
-            tallies[kind].add(tally)
-            progress.advance(bar, tally.cases)
-            for number, text in tally.faults:
-                console.print(f"{kind} {number}: {text}", markup=False, highlight=False)
-                again = f"--kind {kind} --first {number} --cases 1 --seed {args.seed} --jobs 1"
-                console.print(f"  again: make soundness ARGS='{again}'", markup=False, highlight=False)
-            if args.minutes and time.monotonic() - start > 60 * args.minutes:
-                console.print(f"stopped after {args.minutes:g} minutes, as asked")
-                break
+        try:
+            for kind, tally in run(counts, args.seed, args.jobs, args.first):
+                tallies[kind].add(tally)
+                progress.advance(bar, tally.cases)
+                for number, text in tally.faults:
+                    console.print(f"{kind} {number}: {text}", markup=False, highlight=False)
+                    again = f"--kind {kind} --first {number} --cases 1 --seed {args.seed} --jobs 1"
+                    console.print(f"  again: make soundness ARGS='{again}'", markup=False, highlight=False)
+                if args.minutes and time.monotonic() - start > 60 * args.minutes:
+                    console.print(f"stopped after {args.minutes:g} minutes, as asked")
+                    stopped = True
+                    break
+        except KeyboardInterrupt:  # what was found so far is told all the same
+            console.print("stopped by hand")
+            stopped = True
     print(f"{'kind':13s} {'cases':>6s} {'faults':>6s} {'CPU s':>6s}  answers")
     for kind, tally in tallies.items():
         words = ", ".join(f"{word} {count}" for word, count in tally.words.most_common())
@@ -58,7 +64,7 @@ def main() -> int:
     minutes = (time.monotonic() - start) / 60
     print(f"{cases} cases, {faults} faults, seed {args.seed}, {minutes:.1f} minutes")
     sys.stdout.flush()
-    if args.minutes:
+    if stopped:
         os._exit(1 if faults else 0)  # workers may still be at a block
     return 1 if faults else 0
 
