@@ -209,7 +209,7 @@ def test_how_many_claims_held() -> None:
     words = "Claims of the paper that held in full: 2 of 6."
     assert count_line(claims) == words
     claims += [(f"{OURS}, {EVERY}", c) for c in table1_claims(paper_pool())]
-    assert count_line(claims) == "Claims of the paper that held in full: 2 of 6, 6 of 6 (all inputs, short limit)."
+    assert count_line(claims) == "Claims of the paper that held in full: 2 of 6, 6 of 6 (more inputs, short limit)."
     assert summary_table(claims).header[2:-1] == (OURS, f"{OURS}, {EVERY}", "stack 'paper'")
     assert count_line([]) == ""
 
@@ -229,5 +229,5 @@ def test_how_large_the_run_is() -> None:
     assert scale_line([p]).endswith("This run: linf: 1 input on 2 networks, 10 s by the clock per question.")
     late = replace(p.rows[0], solved=False, limit=1.0)
     p = pool(late, *p.rows[1:])
-    assert scale_line([p]).endswith("This run: linf: all 1 input on 2 networks, 1 s by the clock per question.")
+    assert scale_line([p]).endswith("This run: linf: 1 input on 2 networks, 1 s by the clock per question.")
     assert scale_line([]) == ""

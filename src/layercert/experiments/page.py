@@ -31,7 +31,7 @@ CAUTION = (
     "ten programs of the compiled kernel that answers those of all other methods (l_inf), so its seconds are not "
     "comparable with theirs. Programs are compared on the inputs that both methods finished, seconds on all inputs, an "
     "unfinished one counting with the limit. Every answer is a line of results.csv (in the repository: "
-    "benchmarks/results/reproduction.csv)."
+    "benchmarks/results/reproduction.csv); its limit is that of the run, or the one that an unfinished question had."
 )
 
 #: Every answer, one line each.
