@@ -374,7 +374,7 @@ def test_random_facets_in_real_certificates(tmp_path: Path) -> None:
         accepted, refused = accepted + ok, refused + (not ok)
         false = replace(bent, radius=real.upper * (1 + 1e-9))
         assert not check(net, false).ok and code_of(net, false, tmp_path) == 1
-    assert accepted > 1 and refused > 1
+    assert accepted > 1 and refused > 0
 
 
 def test_what_is_stored_is_what_was_rounded() -> None:

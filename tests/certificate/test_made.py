@@ -18,9 +18,14 @@ from helpers.standalone import alone
 from layercert import network as network_module
 from layercert.certificate.checker import check
 from layercert.certificate.claim import BoxTree
+from layercert.certificate.plain import without_weights
+from layercert.certificate.setting import Setting
+from layercert.certificate.step_floats import StepFloats
 from layercert.certify import Recording, prove
+from layercert.certify.ascent import Ascent
 from layercert.certify.digest import Digest
 from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
+from layercert.certify.replay import Replay
 from layercert.network import Network
 from layercert.problem import robustness
 from layercert.programs.stacks import make_chain
@@ -171,3 +176,93 @@ def test_box_trees_with_weights_in_the_stand_alone_checker(tmp_path: Path) -> No
         assert not check(net, wider).ok and alone.main(files) == 1
         accepted += 1
     assert accepted >= 2
+
+
+@pytest.mark.parametrize("number", [0])
+def test_max_pooling_leaves_a_proof(number: int, no_second_search: None, tmp_path: Path) -> None:
+    """Leaves that few steps of an ascent do not close: the search's last halfspace does, or more steps."""
+    bench = lc.radiusbench()
+    row = next(r for r in bench.rows if r.network == "digits_cnn_pool" and r.input == number and r.norm == "linf")
+    net, x = bench.network(row.network), bench.x(row)
+    r = lc.measure(net, x, "linf", domain=(0, 1), certificate=True)
+    assert r.status == "exact" and r.certificate is not None and r.certificate.leaves < 50
+    assert check(net, r.certificate).ok
+    net.save(tmp_path / "network.npz")
+    r.certificate.save(tmp_path / "proof.npz")
+    files = [str(tmp_path / "proof.npz"), str(tmp_path / "network.npz")]
+    assert alone.main(files) == 0
+    replace(r.certificate, radius=r.upper * 1.001).save(tmp_path / "proof.npz")
+    assert alone.main(files) == 1
+
+
+@pytest.mark.parametrize("margins", [1000.0, math.inf])
+def test_only_a_proof_in_doubt_is_tried_on_the_checker(margins: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In doubt: something was decided by less than so many margins for rounding."""
+    tried = []
+
+    def trial(*args: Any) -> Any:
+        tried.append(args)
+        return check(*args)
+
+    monkeypatch.setattr(sys.modules["layercert.certify.prove"], "check", trial)
+    monkeypatch.setattr(sys.modules["layercert.certify.replay"], "SURE", margins)
+    net, x = network_of(3, [5, 14, 12, 3])
+    r = lc.measure(net, x, "l2", method="adaptive", certificate=True)
+    assert r.certificate is not None and check(net, r.certificate).ok
+    assert bool(tried) == math.isinf(margins)
+
+
+def test_a_neuron_beside_zero_is_a_doubt() -> None:
+    """z = 0 everywhere: whether it is on, off or open is for the checker's rounding to say."""
+    weights = [np.array([[1.0], [0.0]]), np.array([[1.0, 1.0], [-1.0, 0.0]])]
+    net = Network.from_arrays(weights, [np.zeros(2), np.array([0.0, 1.0])])
+    problem = robustness(net, np.array([2.0]), "linf", radius=1.0)
+    setting = Setting(net, problem.x, math.inf, 1.0, None)
+    floats = StepFloats(setting, 2.0)
+    task = Task(problem, make_chain("default", problem.norm))
+    replay = Replay(setting, floats, problem.clauses[0], Ascent(task, setting, None))
+    replay._doubt(floats.start, np.array([False]))
+    assert not replay.sure
+
+
+def banded(rng: np.random.Generator) -> tuple[Network, Network]:
+    """A network of two bands of weights, as convolutions have, sparse and dense."""
+    bands = [np.triu(np.tril(rng.normal(size=(60, 60)), 3), -3) for _ in range(2)]
+    last, biases = rng.normal(size=(3, 60)) * 0.2, [rng.normal(size=n) * 0.3 for n in (60, 60, 3)]
+    sparse = Network((*map(csr_array, bands), last), tuple(biases))
+    return sparse, Network.from_arrays([*bands, last], biases)
+
+
+def test_weights_on_sparse_layers_are_divided_as_on_dense_ones() -> None:
+    rng = np.random.default_rng(1)
+    x, weights = rng.uniform(size=60), rng.uniform(0.3, 3.0, 60)
+    plain = []
+    for net in banded(rng):
+        asked = robustness(net, x, "l2", label=0, radius=0.1, domain=(0, 1), weights=weights)
+        plain.append(without_weights(asked))
+    sparse, dense = plain
+    assert sparse.network.is_sparse and not dense.network.is_sparse
+    assert (sparse.network.maps[0].toarray() == dense.network.maps[0]).all()
+    np.testing.assert_allclose(sparse.network.biases[0], dense.network.biases[0], rtol=1e-12)
+    for a, b in zip(sparse.clauses, dense.clauses, strict=True):
+        assert (a.d > 0).all()  # what dividing rounds off is added
+        np.testing.assert_allclose(a.d, b.d, rtol=1e-9)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_weights_on_networks_that_do_not_fit_dense(norm: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    net, dense = banded(rng)
+    x, weights = rng.uniform(size=60), rng.uniform(0.3, 3.0, 60)
+    far = lc.measure(dense, x, norm, domain=(0, 1), weights=weights, time_limit=5).upper
+    monkeypatch.setattr(network_module, "DENSE_BYTES", 1000)
+    assert not net.fits_dense
+    r = lc.verify(net, x, 0.2 * far, norm, domain=(0, 1), weights=weights, certificate=True)
+    assert r.status == "robust" and r.certificate is not None, r.note
+    assert check(net, r.certificate).ok
+    assert not check(net, replace(r.certificate, radius=far * 1.01)).ok
+    assert not check(net, replace(r.certificate, weights=weights * 0.1)).ok
+    net.save(tmp_path / "network.npz")
+    r.certificate.save(tmp_path / "proof.npz")
+    files = [str(tmp_path / "proof.npz"), str(tmp_path / "network.npz")]
+    assert alone.main(files) == 0 and alone.main([*files, "--exact"]) == 0

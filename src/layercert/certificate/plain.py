@@ -12,8 +12,9 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from layercert.arrays import EPS, SMALLEST, Vector, gamma
+from layercert.arrays import EPS, SMALLEST, LinearMap, Vector, gamma
 from layercert.network import Network
 from layercert.norms import Norm, WeightedNorm
 from layercert.problem import Clause, Problem
@@ -21,21 +22,21 @@ from layercert.problem import Clause, Problem
 
 def without_weights(problem: Problem) -> Problem:
     """A problem whose clauses hold nowhere within its radius only if those of the given one do not; the radius is
-    finite and the network's layers are dense."""
+    finite."""
     norm = problem.norm
     if not isinstance(norm, WeightedNorm):
         return problem
     network, weights = problem.network, norm.weights
-    W0, b0, n = network.weights[0], network.biases[0], network.inputs
+    W0, b0, n = network.maps[0], network.biases[0], network.inputs
     with np.errstate(over="ignore", invalid="ignore"):
-        W = W0 / weights
+        W, rounding = _divided(W0, weights)
         b = W0 @ problem.x + b0
-        lost = gamma(n + 2) * (np.abs(W0) @ np.abs(problem.x) + np.abs(b0)) + 2.0 * (n + 2) * SMALLEST
+        lost = gamma(n + 2) * (abs(W0) @ np.abs(problem.x) + np.abs(b0)) + 2.0 * (n + 2) * SMALLEST
         low, high = _offsets(problem, weights)
         room = np.minimum(np.maximum(-low, high), problem.radius)
-        error = (np.where(W0 != 0, EPS * np.abs(W) + SMALLEST, 0.0) @ room + lost) * (1.0 + gamma(2 * n + 8))
-        for V in network.weights[1:]:
-            error = (np.abs(V) @ error) * (1.0 + gamma(V.shape[1] + 4)) + V.shape[1] * SMALLEST
+        error = (rounding @ room + lost) * (1.0 + gamma(2 * n + 8))
+        for V in network.maps[1:]:
+            error = (abs(V) @ error) * (1.0 + gamma(V.shape[1] + 4)) + V.shape[1] * SMALLEST
         clauses = tuple(Clause(c.C, _above(c, error), c.target) for c in problem.clauses)
     return replace(
         problem,
@@ -45,6 +46,19 @@ def without_weights(problem: Problem) -> Problem:
         norm=Norm(norm.p),
         domain=None if problem.domain is None else (low, high),
     )
+
+
+def _divided(W: LinearMap, weights: Vector) -> tuple[LinearMap, LinearMap]:
+    """W D^-1, entry by entry, rounded; and by how much each entry may be off."""
+    if isinstance(W, np.ndarray):
+        quotient = W / weights
+        return quotient, np.where(W != 0, EPS * np.abs(quotient) + SMALLEST, 0.0)
+    entries = W.data / weights[W.indices]
+
+    def in_place(data: Vector) -> LinearMap:  # with indices of its own: scipy sorts them in place
+        return csr_array((data, W.indices.copy(), W.indptr.copy()), shape=W.shape)
+
+    return in_place(entries), in_place(EPS * np.abs(entries) + SMALLEST)
 
 
 def _offsets(problem: Problem, weights: Vector) -> tuple[Vector, Vector]:

@@ -55,6 +55,7 @@ class Halfspaces(NamedTuple):
     s: Vector
     size: Vector
     uppers: Any  # lanes.Uppers: what the layers above make of the objectives
+    margin: Vector  # what was taken off s for rounding
 
 
 class StepFloats:
@@ -129,15 +130,16 @@ class StepFloats:
         error = 4.04 * noise * (terms @ (abs(W) @ below + np.abs(b)) + mu @ np.abs(d)) + TINY
         if L == 0:
             drift = setting.r * dual_norm(np.asarray(terms @ abs(W)), setting.q) * (1.0 + noise)
-            s = c + row @ setting.x - 1.02 * (error + noise * drift) - TINY
-            return Halfspaces(row, s, drift, None)
+            margin = 1.02 * (error + noise * drift) + TINY
+            return Halfspaces(row, c + row @ setting.x - margin, drift, None, margin)
         coef = np.empty((int(self.starts[-1]), len(mu)))
         coef[self.starts[-2] :] = row.T
         bent = own.facets is not None and any(facets is not None for facets in own.facets)
         facets = side_by_side(own.facets or (), setting, noise) if bent else self.no_facets
         g, size, constant, slip = objective_passes(self.ground, regions, own.alpha, own.beta, facets, coef, c, error)
         drift = setting.r * size * (1.0 + noise)
-        return Halfspaces(g, c - 1.02 * (error + noise * drift) - TINY, drift, Uppers(coef, constant, slip))
+        margin = 1.02 * (error + noise * drift) + TINY
+        return Halfspaces(g, c - margin, drift, Uppers(coef, constant, slip), margin)
 
     def excluded(self, halves: Halfspaces) -> Mask:
         """For which nodes is g.w + s > 0 on the whole ball and box?"""
@@ -204,7 +206,7 @@ class StepFloats:
         lower = (regions.hi[0, :base] > -regions.lo[0, :base] * LEANING).astype(np.float64)
         slopes = np.ascontiguousarray(np.broadcast_to(lower[:, None], (base, m)))
         uses = Uses(at, at, np.tile(neurons, 2), np.repeat([1.0, -1.0], len(neurons)), zeros, slopes, _NO_SPLITS)
-        none = Halfspaces(np.zeros((0, 0)), zeros, zeros, Uppers(_NO_SPLITS, _NO_SPLITS, _NO_SPLITS))
+        none = Halfspaces(np.zeros((0, 0)), zeros, zeros, Uppers(_NO_SPLITS, _NO_SPLITS, _NO_SPLITS), zeros)
         G, c, size = self.functions(regions, none, k, uses)
         take(regions, uses, self.least(G, c, size, none, at, zeros))
 

@@ -24,8 +24,8 @@ from layercert.system import clock
 if TYPE_CHECKING:
     from layercert.search.adaptive.program import Programs
 
-#: Steps of each ascent.
-STEPS = 8
+#: Steps of each ascent, and of those at a node that is nearly closed and where few steps help no more.
+STEPS, MANY_STEPS = 4, 64
 #: An ascent stops at this much beyond the radius.
 ENOUGH = 1.0 + 1e-5
 
@@ -103,7 +103,7 @@ class Ascent:
         repull(rows, Objective(*done.upper, 0.0), h, done.lams)
         return rows
 
-    def improved(self, clause: Clause, region: Any, own: Halfspace) -> Better:
+    def improved(self, clause: Clause, region: Any, own: Halfspace, steps: int) -> Better:
         """Better parameters than those given, on the region of one node."""
         if region.side.all():
             return self._piece(clause, region, own)
@@ -119,7 +119,7 @@ class Ascent:
         at = [c is clause for c in self.task.problem.clauses].index(True)
         lanes = lanes_of(model, state[None], mu[None], np.array([at], np.intp))
         drop_betas(model, lanes)
-        optimise(model, lanes, self.setting.r * ENOUGH, STEPS, np.zeros((1, len(self.setting.x))), clock.timer())
+        optimise(model, lanes, self.setting.r * ENOUGH, steps, np.zeros((1, len(self.setting.x))), clock.timer())
         store(lanes, 0, state, mu)
         return Better(Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu[: len(own.weights)]), state[POINT], state)
 
@@ -141,7 +141,7 @@ class Ascent:
 
     def programmed(self, clause: Clause, region: Any, own: Halfspace) -> Better:
         """The multipliers of the node's linear program; where it has no answer, those of an ascent."""
-        better = self.improved(clause, region, own)
+        better = self.improved(clause, region, own, STEPS)
         if better.state is None:
             return better
         programs, meets = self.programs

@@ -74,8 +74,6 @@ def _prove(
     # a radius that was asked for is proved in full: nothing unsafe is next to it
     full = min(lower, problem.reach) if witness is None else 0.0
     radius = problem.radius if problem.radius <= full else min(lower * (1.0 - MARGIN), problem.reach)
-    if isinstance(problem.norm, WeightedNorm) and not problem.network.fits_dense:
-        raise Unproved("proofs with weights need dense layers, and the network's are too large for that")
     plain = without_weights(problem.within(radius))
     reason = out_of_range(plain, radius)
     if reason:
@@ -116,13 +114,14 @@ def _by_neurons(network: Network, plain: Problem, claim: Certificate, recording:
     """The claim with trees of neuron splits that the checker accepts.
 
     Its bounds are a little better than the prover's, so that its halfspaces are others: where the ball is a million
-    times as large as what decides, a multiplier that cancels one leaves much of the other. A small proof is tried, and
-    made once more with the checker's own margins if it fails.
+    times as large as what decides, a multiplier that cancels one leaves much of the other. Where something was decided
+    by a hair a small proof is tried, and made once more with the checker's own margins if it fails.
     """
     reason = ""
     for caution in (CAUTION, 1.0):
-        made = replace(claim, trees=tuple(_neuron_trees(plain, claim.radius, recording, caution)))
-        if made.leaves * network.neurons > TRIED:
+        trees, sure = _neuron_trees(plain, claim.radius, recording, caution)
+        made = replace(claim, trees=tuple(trees))
+        if sure or made.leaves * network.neurons > TRIED:
             return made
         clock.check()
         report = check(network, made)
@@ -143,8 +142,11 @@ def _box_trees(problem: Problem, radius: float, witness: Vector | None) -> list[
         return []
 
 
-def _neuron_trees(problem: Problem, radius: float, recording: Recording | None, caution: float) -> list[AnyTree]:
-    """Trees of neuron splits, one for each clause, with margins so many times the checker's."""
+def _neuron_trees(
+    problem: Problem, radius: float, recording: Recording | None, caution: float
+) -> tuple[list[AnyTree], bool]:
+    """Trees of neuron splits, one for each clause, with margins so many times the checker's; is nothing of them
+    decided by a hair?"""
     setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
     task = Task(problem, make_chain("default", problem.norm), radius * (1.0 + 0.5 * MARGIN))
     if radius > 0 and (recording is None or not recording.reaches(radius, len(problem.clauses))):
@@ -154,8 +156,10 @@ def _neuron_trees(problem: Problem, radius: float, recording: Recording | None, 
     forest = Forest(radius) if recording is None else recording.forest_for(radius, len(problem.clauses))
     arithmetic, ascent = StepFloats(setting, caution), Ascent(task, setting, forest.model)
     trees: list[AnyTree] = []
+    sure = True
     with np.errstate(all="ignore"):
         for i, clause in enumerate(problem.clauses):
             replay = Replay(setting, arithmetic, clause, ascent)
             trees.append(replay.tree(forest, i) if radius > 0 else replay.trivial())
-    return trees
+            sure = sure and replay.sure
+    return trees, sure

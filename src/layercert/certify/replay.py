@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Vector
+from layercert.arrays import Indices, Mask, Matrix, Vector
+from layercert.certificate.reach import fall
 from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import LANES, Halfspaces, Objectives, StepFloats, regions_of
 from layercert.certificate.step_walk import lines_of
 from layercert.certificate.steps import StepTree
-from layercert.certify.ascent import Ascent, Better, Pass
-from layercert.certify.facets import as_stored, counting
-from layercert.certify.log import ALPHA, Aim, Log, LoggedRows, Node, Step
+from layercert.certify.aims import put, rounded_to, stacked
+from layercert.certify.ascent import MANY_STEPS, STEPS, Ascent, Better, Pass
+from layercert.certify.facets import counting
+from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
 from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot
 from layercert.problem import Clause
 from layercert.search.adaptive.model import keep_rows
@@ -31,12 +33,16 @@ from layercert.system import clock
 
 #: The prover's margins are this much larger than the checker's: another order of sums must not open a leaf.
 CAUTION = 2.0
+#: A proof is sure to be accepted when everything that decides is apart by so many times the (cautious) margins.
+SURE = 1000.0
 #: Nodes that are worked on together.
 TOGETHER = 16
 #: Most rounds of tightening at the root and at a leaf; a node that is split has one.
 ROOT_ROUNDS, LEAF_ROUNDS = 24, 12
 #: A round that does not close this share of the gap is the last one without repair, or the last one.
 WORTHWHILE = 0.03
+#: Below this gap the search's last halfspace is tried beside the one that was found here.
+NEAR = 0.05
 #: A bound that narrows its neuron's range by less than this share is not worth a row, unless it settles the sign.
 NARROWER = 0.01
 
@@ -61,6 +67,7 @@ class Branch:
     turns: int = 0
     better: Better | None = None  # the last parameters that were found here
     moving: bool = False  # rows are moved from pass to pass, in a store of its own
+    steps: int = STEPS  # of an ascent of its halfspace
     piece: bool = False  # a linear piece with its own multipliers: nothing is left to try
     done: bool = False
 
@@ -74,6 +81,7 @@ class Replay:
         self.log = Log(setting.network.widths)
         self.exact_slopes = False
         self.repaired = 0
+        self.sure = True
         self.thorough = suited(setting.network).rounds > 1
         rows, none = 2 * self.log.neurons, np.zeros(0, np.float32)
         self.nothing = Snapshot(
@@ -120,14 +128,14 @@ class Replay:
         going = list(range(len(batch)))
         while going:
             clock.check()
-            aims = [self._aim(batch[at], regions, at) for at in going]
-            alpha, beta, mu = (np.stack(part) for part in zip(*(aim[:3] for aim in aims), strict=True))
-            bent = any(aim.facets is not None for aim in aims)
-            own = Objectives(alpha, beta, mu, [aim.facets for aim in aims] if bent else None)
+            own = stacked([self._aim(batch[at], regions, at) for at in going])
             some = lines_of(regions, np.array(going))
             halves = self.floats.halfspaces(self.clause.C, self.clause.d, some, own)
+            for rounded in (True, False):
+                self._recall(batch, going, some, own, halves, rounded)
             closed = self.floats.excluded(halves)
-            gaps = self._gaps(halves)
+            gaps = self._gaps(halves.g, halves.s)
+            self._doubt(some, closed & ~(halves.s - fall(self.setting, halves.g) > SURE * halves.margin))
             self._book(batch, going, some, own, halves)
             left = []
             for i, at in enumerate(going):
@@ -163,9 +171,14 @@ class Replay:
         branch.turns += 1
         if branch.piece or branch.turns > most:
             return False
-        if helped or branch.moving or plan.children is not None:
+        if helped or plan.children is not None:
             return helped
-        branch.moving, branch.rows = True, self._own_rows(branch.rows)
+        if not branch.moving:
+            branch.moving, branch.rows = True, self._own_rows(branch.rows)
+        elif gap < NEAR and branch.steps == STEPS:
+            branch.steps = MANY_STEPS
+        else:
+            return False
         return True
 
     def _aim(self, branch: Branch, regions: Any, at: int) -> Halfspace:
@@ -173,18 +186,45 @@ class Replay:
         bent = branch.owns[0].facets is not None and not branch.moving
         if not bent and (branch.plan.root or branch.turns or regions.side[at].all()):
             self.repaired += 1
-            by_program = branch.plan.children is None and branch.turns and self.ascent.has_programs
-            improve = self.ascent.programmed if by_program else self.ascent.improved
-            branch.better = improve(self.clause, line_of(regions, at), branch.owns[0])
+            if branch.plan.children is None and branch.turns and self.ascent.has_programs:
+                branch.better = self.ascent.programmed(self.clause, line_of(regions, at), branch.owns[0])
+            else:
+                branch.better = self.ascent.improved(self.clause, line_of(regions, at), branch.owns[0], branch.steps)
             branch.owns, branch.piece = [branch.better.own], branch.better.state is None
         own = scaled(branch.owns[-1])
-        if branch.piece:
-            self.exact_slopes = True
-            return own
-        one = float(np.iinfo(ALPHA).max)
-        facets = None if own.facets is None else as_stored(own.facets)
-        beta = own.beta.astype(np.float32).astype(np.float64)
-        return Halfspace(np.rint(own.alpha * one) / one, beta, own.weights, facets)
+        self.exact_slopes = self.exact_slopes or branch.piece
+        return own if branch.piece else rounded_to(own)
+
+    def _recall(
+        self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces, rounded: bool
+    ) -> None:
+        """Take the halfspace that the search ended with where it is better and the node is nearly closed.
+
+        There an ascent of few steps no longer helps. Without rounding it is taken only where it closes the node: then
+        a leaf is closed by a hair, and all slopes are stored in full.
+        """
+        near = np.array([i for i, at in enumerate(going) if batch[at].gap < NEAR and batch[at].plan.owns], np.intp)
+        bent = np.array([batch[at].owns[0].facets is not None for at in going])  # a program's: it is the best already
+        near = near[~self.floats.excluded(halves)[near] & ~bent[near]]
+        if not len(near):
+            return
+        last = [scaled(batch[going[i]].plan.owns[0])._replace(facets=None) for i in near]
+        theirs = stacked([rounded_to(one) if rounded else one for one in last])
+        found = self.floats.halfspaces(self.clause.C, self.clause.d, lines_of(some, near), theirs)
+        ours, others = (self._gaps(g, s) for g, s in ((halves.g[near], halves.s[near]), (found.g, found.s)))
+        better = np.flatnonzero(others < ours if rounded else self.floats.excluded(found))
+        self.exact_slopes = self.exact_slopes or (not rounded and len(better) > 0)
+        put(own[:3], near[better], theirs[:3], better)
+        put(halves._replace(uppers=()), near[better], found._replace(uppers=()), better)
+        if halves.uppers is not None:
+            put([part.T for part in halves.uppers], near[better], [part.T for part in found.uppers], better)
+        for j in better:
+            batch[going[near[j]]].owns = [last[j]]
+
+    def _gaps(self, g: Matrix, s: Vector) -> Vector:
+        """How far halfspaces are from excluding the ball, in units of what it would take."""
+        reach = fall(self.setting, g)
+        return np.asarray(np.where(reach > 0, (reach - s) / reach, np.inf))
 
     def _book(self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces) -> None:
         """The halfspaces as events and steps of their nodes."""
@@ -219,13 +259,11 @@ class Replay:
         halves = plain.halfspaces(self.clause.C, self.clause.d, lines_of(some, at), own.some(at))
         return bool(plain.excluded(halves)[0])
 
-    def _gaps(self, halves: Halfspaces) -> Vector:
-        """How far the halfspaces are from excluding the ball, in units of what it would take."""
-        from layercert.certificate.reach import fall
-
-        reach = fall(self.setting, halves.g)
-        with np.errstate(all="ignore"):
-            return np.asarray(np.where(reach > 0, (reach - halves.s) / reach, np.inf))
+    def _doubt(self, some: Any, barely: Mask) -> None:
+        """Could the checker, whose bounds are a little better, see other sides or not close a node?"""
+        near = SURE * self.floats.ground.Q
+        beside = (some.phase == 0) & (np.minimum(np.abs(some.lo), np.abs(some.hi)) < near)
+        self.sure = self.sure and not barely.any() and not beside.any()
 
     def _tighten(self, branch: Branch, regions: Any, at: int, halves: Halfspaces, half: int) -> bool:
         """Bound all open neurons on the cap, layer by layer; True when the node turns out empty."""
@@ -261,9 +299,14 @@ class Replay:
                 gone = take(regions, used, values[which])
                 if gone.any():
                     i = int(used.neuron[gone][0])
+                    self.sure = self.sure and self._apart(regions.lo[at, i], regions.hi[at, i], i)
                     branch.node.closers += [int(e) for e in branch.given_by[2 * i : 2 * i + 2] if e >= 0]
                     return True
         return False
+
+    def _apart(self, lo: float, hi: float, neuron: int) -> bool:
+        """Does lo > hi, which closes a node, hold beyond doubt?"""
+        return bool(lo - hi > SURE * self.floats.ground.Q[neuron])
 
     def _move(self, branch: Branch, regions: Any, at: int, k: int, done: Pass) -> None:
         """Move the parameters of rows after a pass, in the node's own store."""
@@ -312,10 +355,11 @@ class Replay:
         for child, phase in zip(plan.children or (-1, -1), (1, -1), strict=True):
             event = self.log.add(np.zeros(1, np.int64), np.zeros(0, np.int64))
             node, known = Node(), self.forest.plans.get(child)
+            beyond = Plan(owns=branch.plan.owns)  # what the search did not split is split with its last halfspace
             branch.node.children.append(node)
             branch.node.splits.append(event)
             part = Branch(
-                node, known or Plan(), branch.lo.copy(), branch.hi.copy(), branch.phase.copy(), branch.given_by.copy(),
+                node, known or beyond, branch.lo.copy(), branch.hi.copy(), branch.phase.copy(), branch.given_by.copy(),
                 branch.rows, moving=branch.moving, owns=list(known.owns) if known and known.owns else [branch.owns[0]],
             )  # fmt: skip
             part.phase[neuron] = phase
@@ -325,6 +369,7 @@ class Replay:
             else:
                 part.hi[neuron] = min(part.hi[neuron], 0.0)
             if part.lo[neuron] > part.hi[neuron]:
+                self.sure = self.sure and self._apart(part.lo[neuron], part.hi[neuron], neuron)
                 node.closers += [int(e) for e in part.given_by[2 * neuron : 2 * neuron + 2] if e >= 0]
             else:
                 parts.append(part)
