@@ -154,7 +154,7 @@ class Worker:
         for i in (2 * n, 2 * n + 1):
             state, weights = children.states[i].copy(), children.mus[i, : len(node.weights)].copy()
             number, bound = ball.frontier.number(), float(children.bounds[i])
-            settle(state, ball.meets)
+            self._settle(state)
             pair.append(Node(number, node.clause, bound, state, weights, node.radius, splits=node.splits + 1))
         if ball.recorder is not None:
             ball.recorder.split(node.number, neuron, (pair[0].number, pair[1].number))
@@ -231,7 +231,7 @@ class Worker:
             above, cap = Constants(done.value[0], done.error[0]), cap_of(ball.model, done, 0, ball.U)
             if tighten(ball.model, self.kept, state, cap, above, 1, clock.timer()):
                 node.state[LO], node.state[HI] = state[LO], state[HI]
-                settle(node.state, ball.meets)
+                self._settle(node.state)
             else:
                 node.bound = math.inf
             self.tell(node, rows=True, own=own)
@@ -270,9 +270,14 @@ class Worker:
             node.state, node.weights = batch.states[n], batch.mus[n, : len(node.weights)]
             node.bound = float(bounds[n])
             if rounds > 0:
-                settle(node.state, ball.meets)
+                self._settle(node.state)
         clock.check()
         return batch.points
+
+    def _settle(self, state: Matrix) -> None:
+        """On dense layers programs that hold settled neurons take ten times as long, and nothing is gained."""
+        if self.hulls is not None:
+            settle(state, self.ball.meets)
 
     def _batch(self, nodes: list[Node]) -> Batch:
         """Nodes side by side, for the kernels; weights get zeros for the rows that only longer clauses have."""
