@@ -18,7 +18,6 @@ from layercert.norms import Norm
 from layercert.run import GAP, How, Progress, closest
 from layercert.search.adaptive import pieces, worker
 from layercert.search.events import Event
-from layercert.session import NOISE
 from layercert.system import clock
 from soundness.judge import Judge, claim_faults, faults
 from soundness.kind import Outcome
@@ -159,9 +158,8 @@ def agreement(rng: Generator) -> Outcome:
     slack = 1e-7 * true + 1e-9 if math.isfinite(true) else 0.0
     if result.lower > true + slack or result.upper < true - slack:
         texts.append(f"{result.lower} .. {result.upper}, brute force finds {true}")
-    # a distance of less than NOISE is rounding of x itself, in brute force too
     if result.status == "undecided" and not (
-        math.isclose(result.lower, true, rel_tol=1e-6, abs_tol=NOISE) and only_ties(problem, true)
+        math.isclose(result.lower, true, rel_tol=1e-6) and only_ties(problem, true)
     ):
         texts.append(f"undecided: {result.lower} .. {result.upper} {result.note}")
     if result.certificate is None:

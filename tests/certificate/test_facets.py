@@ -353,7 +353,7 @@ def test_random_facets_in_real_certificates(tmp_path: Path) -> None:
     real = r.certificate
     assert isinstance(real, Certificate) and real.leaves > 2
     accepted = refused = 0
-    for turn, share in enumerate([1e-12, 1e-10, 1e-7, 1e-3, 0.1, 0.5, 1.0, 1e-11, 1e-9, 0.9]):
+    for turn, share in enumerate([1e-12, 1e-10, 1e-7, 1e-3, 0.1, 0.5, 1.0, 1e-11, 0.9, 1e-9, 0.7]):
         trees = []
         for tree in real.trees:
             assert isinstance(tree, StepTree)
@@ -374,7 +374,7 @@ def test_random_facets_in_real_certificates(tmp_path: Path) -> None:
         accepted, refused = accepted + ok, refused + (not ok)
         false = replace(bent, radius=real.upper * (1 + 1e-9))
         assert not check(net, false).ok and code_of(net, false, tmp_path) == 1
-    assert accepted > 1 and refused > 0
+    assert accepted > 1 and refused > 1
 
 
 def test_what_is_stored_is_what_was_rounded() -> None:

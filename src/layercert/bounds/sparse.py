@@ -54,11 +54,8 @@ class SparseRelaxation:
         self.problem, self.network, self.r = problem, network, r
         self.layers: list[Layer] = []
         self.noise = gamma(2 * (network.neurons + max([*network.widths, 0]) + network.inputs) + 128)
-        box = problem.box
-        n = network.inputs
-        # how far each coordinate may fall and rise
-        self.down = np.full(n, r) if box is None else np.minimum(-box.lo, r)
-        self.up = np.full(n, r) if box is None else np.minimum(box.hi, r)
+        low, self.up = problem.box_around(r)
+        self.down = -low  # how far each coordinate may fall and rise
         self.z0 = np.asarray(network.maps[0] @ problem.x + network.biases[0])
 
     def build(self) -> Iterator[int]:

@@ -169,9 +169,8 @@ class Encoding:
 
     def inputs(self) -> list[int]:
         """w within the ball and the box, and its norm as the objective."""
-        n, box, U = self.problem.network.inputs, self.problem.box, self.U
-        lo = np.full(n, -U) if box is None else np.maximum(box.lo, -U)
-        hi = np.full(n, U) if box is None else np.minimum(box.hi, U)
+        U = self.U
+        lo, hi = self.problem.box_around(U)
         w = [self.column(float(a), float(b), unit=self.ball) for a, b in zip(lo, hi, strict=True)]
         inf = math.inf
         if math.isinf(self.problem.norm.p):

@@ -56,16 +56,10 @@ class PiecePrograms:
         key = at, np.packbits(sides > 0).tobytes()
         if key != self._last or self._model is None:
             self._last, self._model = key, _Piece(self, at, sides, self._held)
-        found = self._model.run(*self._box(U))
+        found = self._model.run(*self.problem.box_around(U), U)
         if found is not None and len(found.faces):
             self._held = found.faces
         return found
-
-    def _box(self, U: float) -> tuple[Vector, Vector, float]:
-        """The ball inside the domain, as offsets from x."""
-        box, n = self.problem.box, self.problem.network.inputs
-        down = np.full(n, -U) if box is None else np.maximum(box.lo, -U)
-        return down, np.full(n, U) if box is None else np.minimum(box.hi, U), U
 
 
 class _Piece:

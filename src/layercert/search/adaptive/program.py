@@ -93,7 +93,7 @@ class Programs:
         """The program of a node of clause number `at`; None where the solver has no answer, or the time is up."""
         if clock.left() <= 0:
             return None
-        model, box = self._model(at), self._box(U)
+        model, box = self._model(at), self.problem.box_around(U)
         found = model.run(state, box, U)
         for _ in range(CUT_ROUNDS):
             if found is None or found.value >= 0 or not model.cut(found, state, U):
@@ -116,12 +116,6 @@ class Programs:
             if self.hulls is not None:
                 model.cuts = Cuts(self.hulls, self.free, self.inputs, model.highs, 3 * model.m + model.rows)
         return self._models[at]
-
-    def _box(self, U: float) -> tuple[Vector, Vector]:
-        """The ball inside the domain, as offsets from x."""
-        box = self.problem.box
-        down = np.full(self.n, -U) if box is None else np.maximum(box.lo, -U)
-        return down, np.full(self.n, U) if box is None else np.minimum(box.hi, U)
 
     def _multipliers(self, model: _Model, found: _Found, neurons: int) -> Multipliers:
         """The dual solution in the terms of a node."""

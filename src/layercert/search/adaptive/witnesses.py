@@ -115,7 +115,7 @@ class Witnesses:
 
     @property
     def _has_pieces(self) -> bool:
-        """The rows of a piece are dense, unless its programs are those of nodes."""
+        """The rows of a distance program are dense; those of the least F are not."""
         return self._by_margin or self.task.problem.network.fits_dense
 
     @property
