@@ -111,6 +111,64 @@ def test_a_pass_with_facets_bounds_f_in_rationals() -> None:
     assert checked > 100
 
 
+def test_a_pass_with_facets_is_that_of_the_formats_page() -> None:
+    """The same halfspace, neuron by neuron, from docs/certificate-format.md: what counts, boxes of inputs, shares."""
+    rng, U, counted = np.random.default_rng(6), 0.7, 0
+    for seed in range(4):
+        problem = _problem(seed)
+        net, N = problem.network, sum(problem.network.widths)
+        hulls, state = _hulls(problem, U)
+        for i in rng.choice(np.flatnonzero((state[LO] < 0) & (state[HI] > 0)), 3, replace=False):
+            fix(state, i, rng.choice([-1.0, 1.0]))
+        state[ALPHA], state[BETA] = rng.uniform(size=N), rng.exponential(size=N) * (state[PHASE] != 0)
+        neurons = np.arange(N)  # of stable ones too, where they do not count
+        facets = Facets(neurons, rng.uniform(size=N), rng.uniform(size=sum(_weights(net, i) for i in range(N))))
+        done, _ = hulls.prove(state, np.ones(1), 0, facets, U)
+        A, c, counts = _pass(problem, state, facets, U)
+        counted += counts
+        np.testing.assert_allclose(done.g[0], A, rtol=1e-9, atol=1e-12)
+        assert done.s[0] == pytest.approx(c + A @ problem.x, rel=1e-9, abs=1e-9)
+    assert counted > 10
+
+
+def _pass(problem: Problem, state: Matrix, facets: Facets, U: float) -> tuple[Vector, float, int]:
+    """A over v, its constant, and how many facets count."""
+    net, clause = problem.network, problem.clauses[0]
+    starts, counts = np.cumsum([0, *net.widths]), 0
+    ends = np.cumsum([0, *(_weights(net, i) for i in range(int(starts[-1])))])
+    A, c = clause.C[0] @ net.weights[-1], float(clause.C[0] @ net.biases[-1] - clause.d[0])
+    for k in range(net.L - 1, -1, -1):
+        W, b, below = net.weights[k], net.biases[k], np.zeros(net.weights[k].shape[1])
+        if k == 0:
+            box = problem.x - U, problem.x + U
+        else:
+            part = slice(int(starts[k - 1]), int(starts[k]))
+            off = state[PHASE, part] < 0
+            box = tuple(np.where(off, 0.0, np.maximum(state[end, part], 0.0)) for end in (LO, HI))
+        for j, coefficient in enumerate(A):
+            i = int(starts[k]) + j
+            phase, lo, hi, alpha, beta = (float(state[row, i]) for row in (PHASE, LO, HI, ALPHA, BETA))
+            if phase == 0 and lo < 0 < hi and coefficient > 0:
+                S = coefficient * alpha
+            elif phase == 0 and lo < 0 < hi:
+                w, t = W[j], np.zeros(len(W[j]))
+                t[w != 0] = facets.parts[ends[i] : ends[i + 1]]
+                a, s = t * w, facets.shares[i]
+                zero, rest = np.maximum(-a * box[0], -a * box[1]), np.maximum((w - a) * box[0], (w - a) * box[1])
+                S = (1 - s) * coefficient * hi / (hi - lo)
+                c += -S * lo + s * coefficient * max(zero.sum(), b[j] + rest.sum())
+                below += s * coefficient * a
+                counts += 1
+            elif phase > 0 or (phase == 0 and lo >= 0):
+                S = coefficient - beta
+            else:
+                S = beta
+            c += S * b[j]
+            below += S * W[j]
+        A = below
+    return A, c, counts
+
+
 def test_programs_with_facets_are_tighter_and_never_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the least value on the triangles and the least value there is; also where rows are dropped at once."""
     rng, gained = np.random.default_rng(4), 0
