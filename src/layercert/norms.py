@@ -225,6 +225,13 @@ class Box:
         return np.clip(w, self.lo, self.hi)
 
 
+def box_around(radius: float, inputs: int, box: Box | None) -> tuple[Vector, Vector]:
+    """The least box around a ball, cut to `box`, as offsets from x; for l_inf it is that ball."""
+    if box is None:
+        return np.full(inputs, -radius), np.full(inputs, radius)
+    return np.maximum(box.lo, -radius), np.minimum(box.hi, radius)
+
+
 def _norm(v: Matrix, p: float) -> Vector:
     size = np.abs(v)
     if math.isinf(p):

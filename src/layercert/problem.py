@@ -134,13 +134,6 @@ class Problem:
         hi = np.where(high == self.x, 0.0, np.nextafter(high - self.x, np.inf))
         return Box(np.minimum(lo, 0.0), np.maximum(hi, 0.0))
 
-    def box_around(self, U: float) -> tuple[Vector, Vector]:
-        """The box around the ball of radius U inside the domain, as offsets from x; for l_inf it is that ball."""
-        n = len(self.x)
-        if self.box is None:
-            return np.full(n, -U), np.full(n, U)
-        return np.maximum(self.box.lo, -U), np.minimum(self.box.hi, U)
-
     @cached_property
     def reach(self) -> float:
         """No point of the domain is farther from x than this (inf without a domain), rounded up."""

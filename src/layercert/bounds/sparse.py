@@ -25,6 +25,7 @@ from layercert.arrays import EPS, TINY, LinearMap, Matrix, Vector, gamma
 from layercert.bounds.ball import Ball
 from layercert.bounds.relu import Relaxed
 from layercert.linear_maps import terms
+from layercert.norms import box_around
 from layercert.problem import Clause, Problem
 
 #: Rows are taken so many at a time that a dense matrix of their coefficients has this many places (64 MiB).
@@ -54,7 +55,7 @@ class SparseRelaxation:
         self.problem, self.network, self.r = problem, network, r
         self.layers: list[Layer] = []
         self.noise = gamma(2 * (network.neurons + max([*network.widths, 0]) + network.inputs) + 128)
-        low, self.up = problem.box_around(r)
+        low, self.up = box_around(r, len(problem.x), problem.box)
         self.down = -low  # how far each coordinate may fall and rise
         self.z0 = np.asarray(network.maps[0] @ problem.x + network.biases[0])
 

@@ -21,6 +21,7 @@ from layercert.arrays import Vector
 from layercert.bounds.linear import Relaxation, relax
 from layercert.errors import OptionError
 from layercert.geometry import Cells
+from layercert.norms import box_around
 from layercert.problem import Clause, Problem
 from layercert.search.events import Bound, Event
 from layercert.search.task import Task
@@ -170,7 +171,7 @@ class Encoding:
     def inputs(self) -> list[int]:
         """w within the ball and the box, and its norm as the objective."""
         U = self.U
-        lo, hi = self.problem.box_around(U)
+        lo, hi = box_around(U, len(self.problem.x), self.problem.box)
         w = [self.column(float(a), float(b), unit=self.ball) for a, b in zip(lo, hi, strict=True)]
         inf = math.inf
         if math.isinf(self.problem.norm.p):

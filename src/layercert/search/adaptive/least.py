@@ -16,6 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array, hstack, vstack
 
 from layercert.arrays import Indices, LinearMap, Mask, Vector
+from layercert.norms import box_around
 from layercert.problem import Problem
 from layercert.system import clock
 
@@ -56,7 +57,7 @@ class PiecePrograms:
         key = at, np.packbits(sides > 0).tobytes()
         if key != self._last or self._model is None:
             self._last, self._model = key, _Piece(self, at, sides, self._held)
-        found = self._model.run(*self.problem.box_around(U), U)
+        found = self._model.run(*box_around(U, len(self.problem.x), self.problem.box), U)
         if found is not None and len(found.faces):
             self._held = found.faces
         return found

@@ -22,6 +22,7 @@ from scipy.sparse import csr_array, diags_array, eye_array, hstack, vstack
 
 from layercert.arrays import Indices, LinearMap, Mask, Matrix, Vector
 from layercert.facets import Facets
+from layercert.norms import box_around
 from layercert.problem import Problem
 from layercert.search.adaptive.cuts import Cuts
 from layercert.search.adaptive.hulls import Hulls
@@ -93,7 +94,7 @@ class Programs:
         """The program of a node of clause number `at`; None where the solver has no answer, or the time is up."""
         if clock.left() <= 0:
             return None
-        model, box = self._model(at), self.problem.box_around(U)
+        model, box = self._model(at), box_around(U, len(self.problem.x), self.problem.box)
         found = model.run(state, box, U)
         for _ in range(CUT_ROUNDS):
             if found is None or found.value >= 0 or not model.cut(found, state, U):
