@@ -22,7 +22,7 @@ from layercert.arrays import Matrix, Vector
 from layercert.facets import Facets
 from layercert.network import Network
 from layercert.problem import Problem, robustness
-from layercert.run import closest
+from layercert.run import How, closest
 from layercert.search.adaptive import cuts, pieces, program, worker
 from layercert.search.adaptive.hulls import Hulls
 from layercert.search.adaptive.lines import fix
@@ -197,12 +197,51 @@ def test_programs_with_facets_are_tighter_and_never_wrong(monkeypatch: pytest.Mo
     assert gained > 5
 
 
+def test_a_second_model_goes_on_where_the_first_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is in use: the same facets in the same rows, the same basis, the same answer without a step."""
+    problem, U = _problem(5), 0.7
+    hulls, root = _hulls(problem, U)
+    programs = Programs(problem, [csr_array(W) for W in problem.network.weights], root, hulls)
+    monkeypatch.setattr(cuts, "MANY", 0.0)  # rows are dropped and their places move
+    state = root.copy()
+    fix(state, int(programs.free[0]), 1.0)
+    for each in (root, state, root):
+        assert programs.solve(0, each, U) is not None
+    first = programs.solve(0, root, U)
+    with programs._model(0) as busy:
+        again = programs.solve(0, root, U)
+        (other,) = programs._idle[0]
+        assert other is not busy and other.cuts is not None and busy.cuts is not None
+        assert len(other.cuts) >= len(busy.cuts) > 0
+        for k, layer in busy.cuts.layers.items():
+            copied = other.cuts.layers[k]
+            np.testing.assert_array_equal(copied.neurons[: len(layer.neurons)], layer.neurons)
+            np.testing.assert_array_equal(copied.row[: len(layer.row)], layer.row)
+        assert other.highs.getInfo().simplex_iteration_count <= 1
+    assert first is not None and again is not None and again.value == pytest.approx(first.value, abs=1e-9)
+    assert [model is busy for model in programs._idle[0]] == [False, True]  # the last one to be used comes next
+
+
+def test_whoever_wants_a_first_program_hears_that_somebody_is_at_it() -> None:
+    problem, U = _problem(5), 0.7
+    _, root = _hulls(problem, U)
+    programs = Programs(problem, [csr_array(W) for W in problem.network.weights], root)
+    assert not programs.begins(0)
+    with programs._model(0):
+        assert programs.begins(0)
+    assert not programs.begins(0)
+    with pytest.raises(ZeroDivisionError), programs._model(0) as model:
+        raise ZeroDivisionError
+    assert not programs.begins(0) and model not in programs._idle[0]
+
+
 @pytest.mark.usefixtures("facets_everywhere")
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("seed", [0, 3, 5, 6, 9, 13])
-def test_searches_with_facets_are_exact(seed: int) -> None:
+def test_searches_with_facets_are_exact(seed: int, threads: int) -> None:
     problem = _problem(seed, [3, 6, 6, 2])
     true, _ = brute_force(problem)
-    result = closest(problem)
+    result = closest(problem, How(threads=threads))
     assert result.status == "exact"
     assert result.lower <= true * (1 + 1e-9) and result.upper == pytest.approx(true, rel=1e-6)
 

@@ -76,6 +76,23 @@ def test_bounds_rise_and_nodes_are_counted() -> None:
     assert all(0 <= count.share <= 1 for count in counts)
 
 
+def test_threads_count_rounds_by_nodes() -> None:
+    """Whatever the number of threads, a round is what one thread would take at once: smaller balls wait for them."""
+    net, x = random_question(8, 3)
+    problem = robustness(net, x, "l1", radius=5.5)
+    rounds, nodes = [], []
+    for threads in (1, 2, 4):
+        task = Task(problem, make_chain("default", problem.norm), 5.5, threads=threads)
+        ball = Ball(task, suited(net), None, 5.5)
+        for _ in ball.run():
+            pass
+        rounds.append(ball.rounds)
+        nodes.append(ball.frontier.made)
+    assert min(nodes) > 100
+    per_node = np.array(rounds) / np.array(nodes)
+    assert (per_node < 3.0 * per_node[0]).all() and (per_node > per_node[0] / 3.0).all()
+
+
 def test_a_time_limit_ends_all_threads_at_once() -> None:
     net, x = random_question(8, 1)  # in l_1 a matter of minutes
     lc.measure(net, x, "l1", method="adaptive", threads=2, time_limit=0.2)

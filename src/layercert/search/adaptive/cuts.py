@@ -8,11 +8,11 @@ its own constant is as good as theirs or better.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from layercert.arrays import Indices, LinearMap, Mask, Matrix, Vector
 from layercert.facets import Facets
@@ -70,29 +70,50 @@ class Cuts:
             box = self.hulls.box(k, state, U)
             lines = self.hulls.violated(k, neurons, box, (np.asarray(H @ point + h), outputs))
             if len(lines.neurons):
-                self._add(k, lines, n)
+                self._add(k, lines)
                 any_found = True
         return any_found
 
-    def _add(self, k: int, lines: Lines, n: int) -> None:
-        H, h = self.inputs[k]
-        rows, at = self.hulls.rows(k), lines.neurons - int(self.hulls.noff[k])
-        a, count, first = lines.parts * rows.weights[at], len(at), len(self)
-        lined = np.repeat(np.arange(count), a.shape[1])
-        K = csr_array((a.ravel(), (lined, rows.columns[at].ravel())), shape=(count, H.shape[0]))
-        own = np.searchsorted(self.free, lines.neurons)
-        unit = csr_array((np.ones(count), (np.arange(count), n + own)), shape=(count, H.shape[1]))
-        matrix, base = csr_array(unit - K @ H), np.asarray(K @ h)
-        matrix.sort_indices()
-        self.highs.addRows(
-            count, np.full(count, -np.inf), lines.offsets + base, matrix.nnz,
-            matrix.indptr[:-1].astype(np.int32), matrix.indices.astype(np.int32), matrix.data,
-        )  # fmt: skip
+    def _add(self, k: int, lines: Lines) -> None:
+        own, count, first = np.searchsorted(self.free, lines.neurons), len(lines.neurons), len(self)
+        matrix, base = self._matrix(k, lines.neurons, lines.parts, own)
+        self._rows(matrix, lines.offsets + base)
         fresh = Layer(lines.neurons, lines.parts, own, base, first + np.arange(count), np.zeros(count, np.intp))
         old = self.layers.get(k)
         if old is not None:
             fresh = Layer(*(np.concatenate([getattr(old, f.name), getattr(fresh, f.name)]) for f in fields(Layer)))
         self.layers[k] = fresh
+
+    def _matrix(self, k: int, neurons: Indices, parts: Matrix, own: Indices) -> tuple[csr_array, Vector]:
+        """Rows of facets of layer k, and what their right sides are more than the offsets."""
+        H, h = self.inputs[k]
+        rows, at = self.hulls.rows(k), neurons - int(self.hulls.noff[k])
+        a, count, n = parts * rows.weights[at], len(at), int(H.shape[1]) - len(self.free)
+        lined = np.repeat(np.arange(count), a.shape[1])
+        K = csr_array((a.ravel(), (lined, rows.columns[at].ravel())), shape=(count, H.shape[0]))
+        unit = csr_array((np.ones(count), (np.arange(count), n + own)), shape=(count, H.shape[1]))
+        return csr_array(unit - K @ H), np.asarray(K @ h)
+
+    def _rows(self, matrix: csr_array, sides: Vector) -> None:
+        """Rows at the end of the program."""
+        matrix.sort_indices()
+        self.highs.addRows(
+            len(sides), np.full(len(sides), -np.inf), sides, matrix.nnz,
+            matrix.indptr[:-1].astype(np.int32), matrix.indices.astype(np.int32), matrix.data,
+        )  # fmt: skip
+
+    def copies(self) -> dict[int, Layer]:
+        """The facets as they are now; arrays are never changed in place."""
+        return {k: replace(layer) for k, layer in self.layers.items()}
+
+    def restore(self, layers: dict[int, Layer]) -> None:
+        """The same rows in a program that has none yet; their right sides come with the node."""
+        self.layers = {k: replace(layer) for k, layer in layers.items()}
+        if not len(self):
+            return
+        parts = [self._matrix(k, layer.neurons, layer.parts, layer.own)[0] for k, layer in self.layers.items()]
+        order = np.argsort(np.concatenate([layer.row for layer in self.layers.values()]))
+        self._rows(csr_array(vstack(parts, format="csr")[order]), np.full(len(order), np.inf))
 
     def age(self, multipliers: Vector) -> None:
         """A program was solved: drop what has not held anything for long, if there are many rows."""

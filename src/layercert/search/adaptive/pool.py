@@ -116,11 +116,11 @@ class Pool:
             try:
                 while not self._stopped and not self._errors:
                     absent = not self._listening and time.monotonic() - self._heard > ABSENT
-                    if len(frontier) and not absent:
-                        return self.ball.take()
+                    if len(frontier) and not absent and (nodes := self.ball.take()):
+                        return nodes
                     if not len(frontier) and self._idle >= self._running:
                         return []
-                    self._change.wait()
+                    self._change.wait(TICK if len(frontier) else None)  # who is at a first program tells nobody
                 return []
             finally:
                 self._idle -= 1

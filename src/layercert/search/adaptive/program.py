@@ -14,7 +14,10 @@ of nodes which one program closes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +27,7 @@ from layercert.arrays import Indices, LinearMap, Mask, Matrix, Vector
 from layercert.facets import Facets
 from layercert.norms import box_around
 from layercert.problem import Problem
-from layercert.search.adaptive.cuts import Cuts
+from layercert.search.adaptive.cuts import Cuts, Layer
 from layercert.search.adaptive.hulls import Hulls
 from layercert.search.adaptive.model import HI, LO, PHASE
 from layercert.system import clock
@@ -58,14 +61,21 @@ class Multipliers(NamedTuple):
 
 
 class Programs:
-    """The programs of one tree; made by the worker that solves them."""
+    """The programs of one tree. Any number of workers may solve some at the same time.
+
+    A model serves one of them at a time, then the next one: so what it knows (basis, facets) is known to all. Where
+    all models of a clause are in use, another one begins where the last program ended.
+    """
 
     def __init__(self, problem: Problem, maps: Sequence[LinearMap], root: Matrix, hulls: Hulls | None = None) -> None:
         """`maps` are the network's layers, all of them sparse; with `hulls` facets are looked for."""
         self.problem, self.n, self.hulls = problem, problem.network.inputs, hulls
         self.free = np.flatnonzero((root[LO] < 0) & (root[HI] > 0))
         self._forms(maps, root)
-        self._models: dict[int, _Model] = {}
+        self._lock = threading.Lock()
+        self._idle: defaultdict[int, list[_Model]] = defaultdict(list)  # by clause; the last one was used last
+        self._last: dict[int, _Start] = {}
+        self._beginning: set[int] = set()
 
     def _forms(self, maps: Sequence[LinearMap], root: Matrix) -> None:
         """A, c: pre-activations of the free neurons; the same for the outputs of the network."""
@@ -94,29 +104,60 @@ class Programs:
         """The program of a node of clause number `at`; None where the solver has no answer, or the time is up."""
         if clock.left() <= 0:
             return None
-        model, box = self._model(at), box_around(U, len(self.problem.x), self.problem.box)
-        found = model.run(state, box, U)
-        for _ in range(CUT_ROUNDS):
-            if found is None or found.value >= 0 or not model.cut(found, state, U):
-                break
-            again = model.run(state, box, U)
-            if again is None:
-                break
-            gain = again.value - found.value
-            found = again
-            if gain < CUT_SHARE * (gain - found.value):
-                break
-        return None if found is None else self._multipliers(model, found, state.shape[1])
+        with self._model(at) as model:
+            box = box_around(U, len(self.problem.x), self.problem.box)
+            found = model.run(state, box, U)
+            self._keep(at, model)
+            for _ in range(CUT_ROUNDS):
+                if found is None or found.value >= 0 or not model.cut(found, state, U):
+                    break
+                again = model.run(state, box, U)
+                if again is None:
+                    break
+                gain = again.value - found.value
+                found = again
+                if gain < CUT_SHARE * (gain - found.value):
+                    break
+            return None if found is None else self._multipliers(model, found, state.shape[1])
 
-    def _model(self, at: int) -> _Model:
-        """That of a clause."""
-        if at not in self._models:
-            clause = self.problem.clauses[at]
-            F, f0 = csr_array(clause.C @ self.outputs.toarray()), clause.C @ self.constants - clause.d
-            model = self._models[at] = _Model((self.A, self.c), (F, f0), self.free)
-            if self.hulls is not None:
-                model.cuts = Cuts(self.hulls, self.free, self.inputs, model.highs, 3 * model.m + model.rows)
-        return self._models[at]
+    def begins(self, at: int) -> bool:
+        """Is somebody at the first program of a clause? It takes longest, and those that follow go on from it."""
+        return at in self._beginning
+
+    @contextmanager
+    def _model(self, at: int) -> Iterator[_Model]:
+        """A model of a clause that nobody else uses, for a while."""
+        with self._lock:
+            model, start = self._idle[at].pop() if self._idle[at] else None, self._last.get(at)
+            if model is None and start is None:
+                self._beginning.add(at)
+        try:
+            if model is None:
+                model = self._new_model(at, start)
+            yield model
+            self._keep(at, model)
+            with self._lock:
+                self._idle[at].append(model)
+        finally:
+            with self._lock:
+                self._beginning.discard(at)
+
+    def _new_model(self, at: int, start: _Start | None) -> _Model:
+        clause = self.problem.clauses[at]
+        F, f0 = csr_array(clause.C @ self.outputs.toarray()), clause.C @ self.constants - clause.d
+        model = _Model((self.A, self.c), (F, f0), self.free)
+        if self.hulls is not None:
+            model.cuts = Cuts(self.hulls, self.free, self.inputs, model.highs, 3 * model.m + model.rows)
+        if start is not None:
+            model.go_on(start)
+        return model
+
+    def _keep(self, at: int, model: _Model) -> None:
+        """For a model that begins while this one is in use."""
+        start = model.start()
+        with self._lock:
+            self._last[at] = start
+            self._beginning.discard(at)
 
     def _multipliers(self, model: _Model, found: _Found, neurons: int) -> Multipliers:
         """The dual solution in the terms of a node."""
@@ -152,6 +193,14 @@ class _Found(NamedTuple):
     split: Vector  # of phase z >= 0
     mu: Vector  # of the rows of the clause
     facets: Vector
+
+
+class _Start(NamedTuple):
+    """How far the programs of a clause are."""
+
+    basis: Any
+    facets: dict[int, Layer]
+    most: float
 
 
 class _Model:
@@ -194,6 +243,18 @@ class _Model:
         self.highs.passModel(lp)
         self.slopes = np.ones(m)
         self.most = math.inf  # seconds for a program
+
+    def start(self) -> _Start:
+        """What another model may go on from."""
+        return _Start(self.highs.getBasis(), {} if self.cuts is None else self.cuts.copies(), self.most)
+
+    def go_on(self, start: _Start) -> None:
+        """From where another model was; this one is new."""
+        if self.cuts is not None:
+            self.cuts.restore(start.facets)
+        self.most = start.most
+        if start.basis.valid:
+            self.highs.setBasis(start.basis)
 
     def run(self, node: Matrix, box: tuple[Vector, Vector], U: float) -> _Found | None:
         """The program of the node with this state, in a box around x."""

@@ -107,13 +107,13 @@ def _climb(task: Task, effort: Effort, recorder: Recorder | None, low: float, hi
     """
     growth = CLIMB
     while 0.0 < low < HOPEFUL * min(high, task.goal) and growth > LEAST_CLIMB:
-        ball, rounds = Ball(task, effort, recorder, growth * low), 0
+        ball = Ball(task, effort, recorder, growth * low)
         with closing(ball.run()) as events:
             for event in events:
                 yield event
                 if isinstance(event, Bound):
-                    low, rounds = max(low, event.lower), rounds + 1
-                    if rounds > CLIMB_ROUNDS:
+                    low = max(low, event.lower)
+                    if ball.rounds > CLIMB_ROUNDS:
                         break
         if low < ball.U:
             growth = 1.0 + 0.5 * (growth - 1.0)
@@ -127,12 +127,11 @@ def _anytime(
     On the ball of a far witness a hard network may have no bound at all for long, while half that ball is easy. Whoever
     asks about one radius gets no answer from smaller ones. A cluster is not kept waiting for them.
     """
-    rounds = 0
     for event in events:
         yield event
         if isinstance(event, Bound):
-            ball.proved, rounds = max(ball.proved, event.lower), rounds + 1
-        if rounds >= ball.patience and ball.proved < LOW * ball.U and not task.enough and ball.scheduler is None:
+            ball.proved = max(ball.proved, event.lower)
+        if ball.rounds >= ball.patience and ball.proved < LOW * ball.U and not task.enough and ball.scheduler is None:
             for found in _smaller_balls(task, effort, recorder, (ball.proved, ball.U), ball.patience):
                 if isinstance(found, Bound):
                     ball.proved = max(ball.proved, found.lower)
@@ -141,7 +140,7 @@ def _anytime(
 
 
 def _smaller_balls(
-    task: Task, effort: Effort, recorder: Recorder | None, between: tuple[float, float], budget: int
+    task: Task, effort: Effort, recorder: Recorder | None, between: tuple[float, float], budget: float
 ) -> Iterator[Event]:
     """Look for radii that are proved, within `budget` rounds of nodes for all together: short steps first, since a
     ball not much larger than the last is cheap, and where its nodes cannot be closed their programs find a witness."""
@@ -154,10 +153,10 @@ def _smaller_balls(
         with closing(ball.run()) as events:
             for event in events:
                 yield event
-                budget -= isinstance(event, Bound)
-                if budget < 0 or isinstance(event, Improve):
+                if ball.rounds > budget or isinstance(event, Improve):
                     proved = False
                     break
+        budget -= ball.rounds
         high = min(task.U, high if proved else radius)
         low = radius if proved else low
         share = min(2.0 * share, HALF)

@@ -7,11 +7,12 @@ its proved bound reaches U or, without open neurons, by one exact distance progr
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,6 +22,7 @@ from layercert.attack.kernel import PackedProblem
 from layercert.search.adaptive.frontier import Frontier, share_of
 from layercert.search.adaptive.model import HI, LO, Model, build
 from layercert.search.adaptive.node import Node, Packing
+from layercert.search.adaptive.pieces import is_sparse
 from layercert.search.adaptive.pool import Pool
 from layercert.search.adaptive.record import Recorder
 from layercert.search.adaptive.worker import ROOTS, Worker
@@ -30,10 +32,16 @@ from layercert.search.task import Task
 from layercert.system import clock
 from layercert.system.threads import side_by_side
 
+if TYPE_CHECKING:
+    from layercert.search.adaptive.hulls import Hulls
+    from layercert.search.adaptive.program import Programs
+
 #: After this many rounds of nodes with a low bound, smaller balls are tried (search.py).
 PATIENCE = 8
 #: A worker leaves so many shares like its own for each of the others: who comes next shall find something.
 SPARE = 2
+#: The roots of all clauses are as much work as so many rounds of nodes, one for each of their stages (worker.py).
+ROOT_ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -83,12 +91,15 @@ class Ball:
         self.rows = int(np.diff(self.model.first).max())  # of the longest clause
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball
         self.workers = [Worker(self, parts.setdefault(f"rows {i}", [])) for i in range(task.threads or 1)]
+        self._programs: Programs | None = None
+        self._building = threading.Lock()
         self.scheduler: str | None = None  # of a cluster that does the work
         clauses = len(self.model.first) - 1
         self.frontier = Frontier(Packing.of(self.root), clauses, task.memory)
         self.started = saved is not None  # is there a tree?
         self.proved = 0.0  # of the distance, whatever proved it
         self.patience = PATIENCE
+        self.rounds = 0.0  # of nodes; one of several threads does a part of a round
         if saved is not None:
             self.patience = saved.patience
             self.frontier.closed_bound, self.frontier.closed = saved.closed_bound, saved.closed
@@ -101,6 +112,23 @@ class Ball:
     def maps(self) -> list[csr_array]:
         """The layers, sparse whatever they are."""
         return [csr_array(W) for W in self.task.problem.network.maps]
+
+    @cached_property
+    def hulls(self) -> Hulls | None:
+        """Where rows are short, programs have facets of neurons' hulls; wide rows gain nothing by them."""
+        from layercert.search.adaptive.hulls import Hulls
+
+        return Hulls(self.maps, self.model) if is_sparse(self.task.problem.network) else None
+
+    @property
+    def programs(self) -> Programs:
+        """Linear programs, each of which goes on from the last one, whoever solved it."""
+        from layercert.search.adaptive.program import Programs
+
+        with self._building:
+            if self._programs is None:
+                self._programs = Programs(self.task.problem, self.maps, self.root, self.hulls)
+            return self._programs
 
     @property
     def cutoff(self) -> float:
@@ -136,6 +164,8 @@ class Ball:
         with closing(self.alone(extra) if self.scheduler is None else self._spread(extra, self.scheduler)) as events:
             for event in events:
                 if isinstance(event, Bound):  # raised or not: whoever listens also watches the clock
+                    if len(self.workers) == 1 or self.scheduler is not None:
+                        self.rounds += 1
                     # nodes are bounded inside the ball alone: what lies beyond is not proved, whatever their bounds
                     lower = max(lower, min(event.lower, self.U))
                     yield Bound(lower)
@@ -144,6 +174,7 @@ class Ball:
                     yield event
         if self.frontier.late:
             raise clock.OutOfTime
+        self.rounds += 1
         yield Bound(min(self.U, self.frontier.closed_bound))
         yield self.frontier.count
 
@@ -186,18 +217,37 @@ class Ball:
                     yield event
 
     def take(self) -> list[Node]:
-        """A worker's fair share of the nodes that wait: all to be split, but for one that may take longer; or roots."""
+        """A worker's fair share of the nodes that wait: all to be split, but for one that may take longer; or roots.
+
+        None where all that wait should go on from a program that somebody is at.
+        """
         nodes: list[Node] = []
+        aside: list[Node] = []
         with self.frontier.lock:
-            most = min(self.effort.together, -(-len(self.frontier) // (SPARE * len(self.workers))))
+            together = min(self.effort.together, len(self.frontier) + self.frontier.busy)  # what one thread would take
+            most = min(together, -(-len(self.frontier) // (SPARE * len(self.workers))))
             while len(nodes) < most and (node := self.frontier.take()) is not None:
+                if self._begins(node):
+                    aside.append(node)
+                    continue
                 nodes.append(node)
                 if node.is_root:
                     share = -(-self.frontier.trees // len(self.workers))
-                    return [node, *self._more_roots(min(share, ROOTS) - 1)]
+                    nodes += self._more_roots(min(share, ROOTS) - 1)
+                    self.rounds += ROOT_ROUNDS * len(nodes) / self.frontier.trees
+                    break
                 if not self.workers[0].is_ready(node):
                     break
+            else:
+                self.rounds += len(nodes) / max(together, 1)
+            self.frontier.give_back(node.number for node in aside)
         return nodes
+
+    def _begins(self, node: Node) -> bool:
+        """Does a node want a program that somebody is at, the first of its clause?"""
+        if self._programs is None or node.is_root or node.bound >= self.U:
+            return False
+        return self._programs.begins(node.clause) and self.workers[0].wants_programs(node)
 
     def _more_roots(self, most: int) -> list[Node]:
         """At most so many roots that wait; they are before all other nodes."""

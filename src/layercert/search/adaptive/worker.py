@@ -18,7 +18,6 @@ import numpy as np
 from layercert.arrays import Matrix, Vector
 from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, Kept, keep_rows
 from layercert.search.adaptive.node import Node, settle
-from layercert.search.adaptive.pieces import is_sparse
 from layercert.search.adaptive.record import Halfspace
 from layercert.search.adaptive.witnesses import Witnesses
 from layercert.search.events import Bound, Event
@@ -27,8 +26,7 @@ from layercert.system import clock
 if TYPE_CHECKING:
     from layercert.facets import Facets
     from layercert.search.adaptive.branch import Batch
-    from layercert.search.adaptive.hulls import Hulls
-    from layercert.search.adaptive.program import Multipliers, Programs
+    from layercert.search.adaptive.program import Multipliers
     from layercert.search.adaptive.tree import Ball
 
 #: Nodes this near to U (relative) get linear programs, so many at most, while each closes this share of the gap.
@@ -59,20 +57,6 @@ class Worker:
         self._known = known  # where what rows keep is handed on, to a search of the same ball
 
     @cached_property
-    def programs(self) -> Programs:
-        """Linear programs, each of which goes on from the last one."""
-        from layercert.search.adaptive.program import Programs
-
-        return Programs(self.task.problem, self.ball.maps, self.ball.root, self.hulls)
-
-    @cached_property
-    def hulls(self) -> Hulls | None:
-        """Where rows are short, programs have facets of neurons' hulls; wide rows gain nothing by them."""
-        from layercert.search.adaptive.hulls import Hulls
-
-        return Hulls(self.ball.maps, self.ball.model) if is_sparse(self.task.problem.network) else None
-
-    @cached_property
     def kept(self) -> Kept:
         """What rows keep from visit to visit."""
         if not self._known:
@@ -96,7 +80,7 @@ class Worker:
                 self.close(node)
             elif self.effort.refresh * node.radius > ball.U:
                 yield from self._refresh(node)
-            elif self._wants_programs(node):
+            elif self.wants_programs(node):
                 yield from self._program(node)
             elif not len(node.open):  # there was no time for its program when it was made
                 yield from self._again(node, np.zeros(ball.model.net.inputs))
@@ -128,9 +112,10 @@ class Worker:
         ball = self.ball
         old = self.effort.refresh * node.radius > ball.U
         done = node.bound >= ball.U or not len(node.open)
-        return not (node.stale or old or done or self._wants_programs(node))
+        return not (node.stale or old or done or self.wants_programs(node))
 
-    def _wants_programs(self, node: Node) -> bool:
+    def wants_programs(self, node: Node) -> bool:
+        """Is it near enough to U for linear programs?"""
         return not node.programmed and node.bound > (1.0 - NEAR) * self.ball.U and math.isinf(self.ball.model.p)
 
     def split(self, nodes: list[Node]) -> Iterator[Event]:
@@ -181,7 +166,7 @@ class Worker:
         node.programmed, found = True, None
         for _ in range(PROGRAMS):
             before = node.bound
-            found = self.programs.solve(node.clause, node.state, ball.U)
+            found = ball.programs.solve(node.clause, node.state, ball.U)
             if found is None:
                 break
             self._prove(node, found)
@@ -216,7 +201,7 @@ class Worker:
         from layercert.search.adaptive.lanes import Constants
         from layercert.search.adaptive.layers import tighten
 
-        ball, state, hulls = self.ball, node.state.copy(), self.hulls
+        ball, state, hulls = self.ball, node.state.copy(), self.ball.hulls
         assert hulls is not None
         state[ALPHA] = np.where(found.alpha >= 0, found.alpha, state[ALPHA])
         state[BETA] = found.beta
@@ -276,7 +261,7 @@ class Worker:
 
     def _settle(self, state: Matrix) -> None:
         """On dense layers programs that hold settled neurons take ten times as long, and nothing is gained."""
-        if self.hulls is not None:
+        if self.ball.hulls is not None:
             settle(state, self.ball.meets)
 
     def _batch(self, nodes: list[Node]) -> Batch:
