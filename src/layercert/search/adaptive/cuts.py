@@ -59,8 +59,9 @@ class Cuts:
         rows = np.arange(self.before, self.before + count, dtype=np.int32)
         self.highs.changeRowsBounds(count, rows, np.full(count, -np.inf), sides)
 
-    def look(self, opened: Indices, state: Matrix, point: Vector, U: float) -> bool:
-        """Add the facets that a point (the program's columns of inputs and outputs) violates; are there any?"""
+    def look(self, opened: Indices, state: Matrix, point: Vector, U: float, violated: float) -> bool:
+        """Add the facets that a point (the program's columns of inputs and outputs) violates by more than a share of
+        the neuron's largest value; are there any?"""
         noff, any_found, n = self.hulls.noff, False, len(point) - len(self.free)
         for k, (H, h) in enumerate(self.inputs):
             neurons = opened[(opened >= noff[k]) & (opened < noff[k + 1])]
@@ -68,7 +69,7 @@ class Cuts:
                 continue
             outputs = point[n + np.searchsorted(self.free, neurons)]
             box = self.hulls.box(k, state, U)
-            lines = self.hulls.violated(k, neurons, box, (np.asarray(H @ point + h), outputs))
+            lines = self.hulls.violated(k, neurons, box, (np.asarray(H @ point + h), outputs), violated)
             if len(lines.neurons):
                 self._add(k, lines)
                 any_found = True

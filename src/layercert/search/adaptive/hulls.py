@@ -30,7 +30,7 @@ from layercert.search.adaptive.lanes import Pass
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, OWN, PHASE, Model
 
 #: A facet is worth a row of a program if the point is above it by this share of the neuron's largest value.
-VIOLATED = 1e-2
+VIOLATED, VIOLATED_TAIL = 1e-2, 1e-3
 #: Layers with more weights than this have no facets: wide rows gain nothing by them.
 MOST_ENTRIES = 1 << 22
 
@@ -99,7 +99,9 @@ class Hulls:
         noise = 8.0 * gamma(2 * weights.shape[1] + 64) * size + self.model.Q[neurons] + TINY
         return Lines(neurons, parts, np.maximum(off, on) + noise)
 
-    def violated(self, k: int, neurons: Indices, box: tuple[Vector, Vector], point: tuple[Vector, Vector]) -> Lines:
+    def violated(
+        self, k: int, neurons: Indices, box: tuple[Vector, Vector], point: tuple[Vector, Vector], by: float = VIOLATED
+    ) -> Lines:
         """Facets that cut off a point (inputs of the layer, outputs of the neurons), the most violated of each."""
         rows, own = self.rows(k), neurons - int(self.noff[k])
         columns, weights = rows.columns[own], rows.weights[own]
@@ -119,7 +121,7 @@ class Hulls:
         np.put_along_axis(parts, order, share, axis=1)
         found = self.lines(k, neurons, parts, box)
         value = (parts * weights * inputs[columns]).sum(axis=1) + found.offsets
-        keep = np.flatnonzero(outputs > value + VIOLATED * np.maximum(most, 0.0))
+        keep = np.flatnonzero(outputs > value + by * np.maximum(most, 0.0))
         return Lines(found.neurons[keep], parts[keep], found.offsets[keep])
 
     def prove(self, state: Matrix, mu: Vector, clause: int, facets: Facets, U: float) -> tuple[Pass, Vector]:

@@ -23,12 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array, hstack, vstack
 
-from layercert.arrays import Indices, LinearMap, Mask, Matrix, Vector
+from layercert.arrays import SMALLEST, Indices, LinearMap, Mask, Matrix, Vector
 from layercert.facets import Facets
 from layercert.norms import box_around
 from layercert.problem import Problem
+from layercert.search.adaptive.blame import blame
 from layercert.search.adaptive.cuts import Cuts, Layer
-from layercert.search.adaptive.hulls import Hulls
+from layercert.search.adaptive.hulls import VIOLATED, VIOLATED_TAIL, Hulls
 from layercert.search.adaptive.model import HI, LO, PHASE
 from layercert.system import clock
 
@@ -37,8 +38,9 @@ ABOVE = 1e-9
 #: The first program of a model has no basis to go on from. A later one that takes so many times as long, and so many
 #: seconds, is given up: now and then the solver goes round in circles, which no limit of iterations ends.
 PATIENCE, LEAST_PATIENCE = 2.0, 0.5
-#: Facets are looked for so often in one node, while they close this share of what is missing.
-CUT_ROUNDS, CUT_SHARE = 4, 0.03
+#: Facets are looked for so often in one node, while they close this share of what is missing; in the tail, where each
+#: node that is closed saves many, a smaller share, and facets that cut off less.
+CUT_ROUNDS, CUT_SHARE, CUT_SHARE_TAIL = 4, 0.03, 0.003
 _OPTIONS: dict[str, Any] = {
     "output_flag": False,
     "threads": 1,
@@ -56,7 +58,7 @@ class Multipliers(NamedTuple):
     beta: Vector
     mu: Vector
     step: Vector  # where F is least, as an offset from x
-    cheating: Indices  # the neurons whose output there is above relu, by what F gains from that, the most first
+    cheating: Indices  # the neurons whose output there is above relu, those that matter most first (blame.py)
     facets: Facets | None  # upper lines beyond the chords
 
 
@@ -69,7 +71,7 @@ class Programs:
 
     def __init__(self, problem: Problem, maps: Sequence[LinearMap], root: Matrix, hulls: Hulls | None = None) -> None:
         """`maps` are the network's layers, all of them sparse; with `hulls` facets are looked for."""
-        self.problem, self.n, self.hulls = problem, problem.network.inputs, hulls
+        self.problem, self.n, self.hulls, self.maps = problem, problem.network.inputs, hulls, maps
         self.free = np.flatnonzero((root[LO] < 0) & (root[HI] > 0))
         self._forms(maps, root)
         self._lock = threading.Lock()
@@ -100,8 +102,9 @@ class Programs:
         self.outputs = csr_array(maps[-1] @ H)
         self.constants = np.asarray(maps[-1] @ h + network.biases[-1])
 
-    def solve(self, at: int, state: Matrix, U: float) -> Multipliers | None:
-        """The program of a node of clause number `at`; None where the solver has no answer, or the time is up."""
+    def solve(self, at: int, state: Matrix, U: float, tail: bool = False) -> Multipliers | None:
+        """The program of a node of clause number `at`, with more facets in the tail; None where the solver has no
+        answer, or the time is up."""
         if clock.left() <= 0:
             return None
         with self._model(at) as model:
@@ -109,16 +112,16 @@ class Programs:
             found = model.run(state, box, U)
             self._keep(at, model)
             for _ in range(CUT_ROUNDS):
-                if found is None or found.value >= 0 or not model.cut(found, state, U):
+                if found is None or found.value >= 0 or not model.cut(found, state, U, tail):
                     break
                 again = model.run(state, box, U)
                 if again is None:
                     break
                 gain = again.value - found.value
                 found = again
-                if gain < CUT_SHARE * (gain - found.value):
+                if gain < (CUT_SHARE_TAIL if tail else CUT_SHARE) * (gain - found.value):
                     break
-            return None if found is None else self._multipliers(model, found, state.shape[1])
+            return None if found is None else self._multipliers(at, model, found, state.shape[1])
 
     def begins(self, at: int) -> bool:
         """Is somebody at the first program of a clause? It takes longest, and those that follow go on from it."""
@@ -159,7 +162,7 @@ class Programs:
             self._last[at] = start
             self._beginning.discard(at)
 
-    def _multipliers(self, model: _Model, found: _Found, neurons: int) -> Multipliers:
+    def _multipliers(self, at: int, model: _Model, found: _Found, neurons: int) -> Multipliers:
         """The dual solution in the terms of a node."""
         alpha, beta = np.full(neurons, -1.0), np.zeros(neurons)
         both = found.line + found.zero
@@ -174,9 +177,17 @@ class Programs:
             held = held + model.cuts.held(multipliers)
             facets = model.cuts.average(multipliers, found.upper)
             model.cuts.age(multipliers)
-        gain = np.where(above > ABOVE, above * held, 0.0)
+        gain = np.where(above > ABOVE, above * held + np.abs(self._blame(at, found, neurons)), 0.0)
         order = np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]
         return Multipliers(found.value, alpha, beta, found.mu, found.w, self.free[order], facets)
+
+    def _blame(self, at: int, found: _Found, neurons: int) -> Vector:
+        """What the free neurons' outputs account for in the difference between the network's F and the program's."""
+        problem, outputs = self.problem, np.full(neurons, np.nan)
+        outputs[self.free] = found.h
+        weights = found.mu / max(float(found.mu.sum()), SMALLEST)
+        form = weights @ problem.clauses[at].C
+        return blame(problem.network, self.maps, problem.x + found.w, outputs, form)[self.free]
 
 
 class _Found(NamedTuple):
@@ -290,11 +301,12 @@ class _Model:
             return None
         return self._found(is_open, phase)
 
-    def cut(self, found: _Found, node: Matrix, U: float) -> bool:
+    def cut(self, found: _Found, node: Matrix, U: float, tail: bool) -> bool:
         """Add facets that the point of a program violates; are there any?"""
         if self.cuts is None:
             return False
-        return self.cuts.look(self.free[found.is_open], node, np.concatenate([found.w, found.h]), U)
+        violated = VIOLATED_TAIL if tail else VIOLATED
+        return self.cuts.look(self.free[found.is_open], node, np.concatenate([found.w, found.h]), U, violated)
 
     def _found(self, is_open: Mask, phase: Vector) -> _Found | None:
         n, m = self.n, self.m

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 NEAR, PROGRAMS, PROGRAM_SHARE = 5e-2, 6, 0.2
 #: A program tells what to split if it is no further below U than this many times the bound that is known.
 TELLING = 2.0
+#: In the tail, nodes this near to U (relative) of trees with facets, programs prove what is proved: what the ascent and
+#: rounds of tightening add takes as long as another node, and probes see no difference between neurons.
+TAIL = 1e-3
 #: The first nodes are all attacked from their nearest points, of later ones one in so many: an attack takes as long as
 #: half a node.
 SOUGHT, SOUGHT_LATER = 50, 16
@@ -118,6 +121,9 @@ class Worker:
         """Is it near enough to U for linear programs?"""
         return not node.programmed and node.bound > (1.0 - NEAR) * self.ball.U and math.isinf(self.ball.model.p)
 
+    def _in_tail(self, node: Node) -> bool:
+        return self.ball.hulls is not None and node.bound > (1.0 - TAIL) * self.ball.U
+
     def split(self, nodes: list[Node]) -> Iterator[Event]:
         """Split some nodes at once, and look at their children."""
         from layercert.search.adaptive.bound import Effort as Work
@@ -125,6 +131,8 @@ class Worker:
 
         effort, ball = self.effort, self.ball
         work = Work(effort.candidates, effort.probe_steps, effort.steps, effort.rounds, effort.passes)
+        if all(self._in_tail(node) for node in nodes):
+            work = Work(1, 0, 2, 1, 1)
         batch, timer = self._batch(nodes), clock.timer()
         children, neurons = expand(ball.model, self.kept, batch, ball.U, ball.U, work, timer)
         for n, node in enumerate(nodes):
@@ -166,11 +174,11 @@ class Worker:
         node.programmed, found = True, None
         for _ in range(PROGRAMS):
             before = node.bound
-            found = ball.programs.solve(node.clause, node.state, ball.U)
+            found = ball.programs.solve(node.clause, node.state, ball.U, self._in_tail(node))
             if found is None:
                 break
             self._prove(node, found)
-            if node.bound < ball.U:
+            if node.bound < ball.U and not self._in_tail(node):
                 self.bound([node], self.effort.steps, 1, 1)
             if node.bound >= ball.U or ball.U - node.bound > (1.0 - PROGRAM_SHARE) * (ball.U - before):
                 break
