@@ -382,12 +382,14 @@ def _certified(session: Session, result: Result, time_limit: float | None) -> Re
     """With the proof of the bound reached, from what was recorded of the search (with the time limit again)."""
     problem, recording = session.progress.problem, session.recorder
     assert isinstance(recording, Recording)
-    far = min(problem.radius, problem.reach, horizon(problem))
+    # where nothing unsafe is anywhere, as far as a search without a radius looks
+    far = min(result.lower, problem.radius, problem.reach)
+    far = far if math.isfinite(far) else horizon(problem)
     by_boxes = result.method == INPUT_SPLIT
     try:
         with one_thread():
             end = deadline_of(time_limit)
-            proof = prove(problem, min(result.lower, far), result.witness, result.upper, end, by_boxes, recording)
+            proof = prove(problem, far, result.witness, result.upper, end, by_boxes, recording)
         return replace(result, certificate=proof)
     except Unproved as error:
         return replace(result, note="; ".join(part for part in (result.note, f"no certificate: {error}") if part))

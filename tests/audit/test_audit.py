@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
+import signal
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +135,54 @@ def test_an_audit_that_was_killed_goes_on(bench: lc.RadiusBench, tmp_path: Path)
     assert sorted(asked) == ["box", "free"]
     run(resume=False)
     assert sorted(asked) == ["box", "free"]
+
+
+#: A verifier that says which cases it is asked, and that is killed in the second one of its first run.
+KILLED = """
+import os, signal
+from pathlib import Path
+import numpy as np
+from layercert.audit import Tool
+
+def zeros(case):
+    with open(Path(__file__).with_name("asked"), "a") as file:
+        file.write("free" if case.domain is None else "box")
+        file.write("\\n")
+    if len(Path(__file__).with_name("asked").read_text().split()) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return np.zeros(len(case.X))
+
+TOOLS = [Tool("zeros", "verifier", zeros)]
+"""
+
+
+def test_an_audit_goes_on_after_kill_9(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = tmp_path / "killed.py"
+    plugin.write_text(KILLED)
+    command = ["audit", "--plugin", str(plugin), "--tool", "zeros", "--network", "wine_plain_2x20", "--norm", "linf"]
+    command += ["--inputs", "2", "--out", str(tmp_path / "out"), "--resume"]
+    ended = subprocess.run([sys.executable, "-m", "layercert.cli", *command], capture_output=True, timeout=120)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    first, second = (tmp_path / "asked").read_text().split()
+    assert main(command) == 0
+    assert (tmp_path / "asked").read_text().split() == [first, second, second]  # what was answered is not asked again
+    assert "| zeros |" in capsys.readouterr().out
+    lines = list(csv.DictReader((tmp_path / "out" / "scores.csv").read_text().splitlines()))
+    assert len(lines) == 4 and {line["setting"] for line in lines} == {"box", "free"}
+
+
+def test_answers_are_not_lost_where_taking_them_up_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = '{"question": "q", "radii": [1.0], "seconds": 0.5}\n{"question": "cut'
+    (tmp_path / "answers.jsonl").write_text(before)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", killed)  # the new file is written, but has not taken its place
+        with pytest.raises(KeyboardInterrupt):
+            Answers(tmp_path, resume=True)
+    assert (tmp_path / "answers.jsonl").read_text() == before
 
 
 def test_slow_tools_are_asked_where_they_are_named() -> None:

@@ -266,3 +266,11 @@ def test_weights_on_networks_that_do_not_fit_dense(norm: str, monkeypatch: pytes
     r.certificate.save(tmp_path / "proof.npz")
     files = [str(tmp_path / "proof.npz"), str(tmp_path / "network.npz")]
     assert alone.main(files) == 0 and alone.main([*files, "--exact"]) == 0
+
+
+def test_a_distance_beyond_the_horizon_is_proved_in_full() -> None:
+    """The big-M model knows the whole ball of the witness, which a search without a radius does not look at."""
+    network = Network.from_arrays([[[1.0], [-1.0]], [[-1.0, 1.0], [0.0, 0.0]]], [[0.0, 0.0], [1e8, 0.0]])
+    result = lc.measure(network, [0.5], method="mip", certificate=True)
+    assert result.status == "exact" and result.certificate is not None
+    assert check(network, result.certificate).lower >= 1e8 * (1.0 - 5e-6)

@@ -17,11 +17,14 @@ from helpers.brute import brute_force
 from helpers.tiny import degenerate, examples, generic, seeds
 from layercert import shipped
 from layercert.errors import OptionError
+from layercert.geometry import Cells
 from layercert.io.inputs import load_inputs
 from layercert.methods import METHODS
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem, robustness
+from layercert.search import mip as mip_module
+from layercert.system import clock
 
 # logits are (1 - t, t): they cross at t = 0.5, so from t = 0.2 the distance is 0.3 in every norm
 LINE = Network.from_arrays([[[1.0]], [[-1.0], [1.0]]], [[0.0], [1.0, 0.0]])
@@ -193,3 +196,43 @@ def test_ctrl_c_stops_highs_and_keeps_its_bound() -> None:
     assert time.monotonic() - start < 20.0
     assert r.interrupted and r.status == "undecided" and r.note == "interrupted"
     assert 0.0 <= r.lower <= 2.0
+
+
+class Stubborn:
+    """A solver that looks at no clock, as HiGHS where it simplifies a large model."""
+
+    HandleUserInterrupt, cancelled = False, False
+
+    def startSolve(self) -> None:
+        pass
+
+    def cancelSolve(self) -> None:
+        self.cancelled = True
+
+    def is_solver_running(self) -> bool:
+        return True
+
+
+def test_a_solver_that_does_not_stop_is_left_alone() -> None:
+    stubborn = Stubborn()
+    began = clock.now()
+    with clock.until(began + 0.1):
+        assert mip_module._run(stubborn) == (False, False)
+    assert stubborn.cancelled and clock.now() - began < 5.0
+
+
+def test_building_a_model_looks_at_the_clock() -> None:
+    rng = np.random.default_rng(0)
+    network = Network.from_arrays(
+        [rng.normal(size=(50, 4)), rng.normal(size=(50, 50)), rng.normal(size=(2, 50))],
+        [np.zeros(n) for n in (50, 50, 2)],
+    )
+    problem = robustness(network, rng.normal(size=4), radius=1.0)
+    cells = Cells(problem)
+    with clock.until(clock.now() + 60.0, looks=60), pytest.raises(clock.OutOfTime):
+        mip_module.big_m_model(cells, problem.clauses[0], 1.0)
+
+
+def test_rows_are_scaled_by_powers_of_two() -> None:
+    powers = mip_module._powers_of_two(np.array([0.0, 0.75, 1.0, 3.0, 1e-310, math.inf]))
+    assert powers.tolist() == [1.0, 1.0, 2.0, 4.0, 2.0**-1029, 1.0]

@@ -13,6 +13,7 @@ from typing import Any
 
 from layercert.audit.case import Tool
 from layercert.bench.table import Radius
+from layercert.system.files import whole_file
 
 FILE = "answers.jsonl"
 
@@ -37,7 +38,8 @@ class Answers:
             for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
                 self._take(line)
         # written anew, so that a line that was cut off does not spoil the next one
-        self.path.write_text("".join(map(_line, self._known, self._known.values())), encoding="utf-8")
+        with whole_file(self.path) as file:
+            file.write("".join(map(_line, self._known, self._known.values())).encode())
 
     def _take(self, line: str) -> None:
         try:

@@ -16,13 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from layercert.arrays import Vector
+from layercert.arrays import Indices, Matrix, Vector
 from layercert.bounds.linear import Relaxation, relax
 from layercert.errors import OptionError
 from layercert.geometry import Cells
 from layercert.norms import box_around
 from layercert.problem import Clause, Problem
+from layercert.programs.highs_time import give_time
 from layercert.search.events import Bound, Event
 from layercert.search.task import Task
 from layercert.system import clock
@@ -33,6 +35,8 @@ TRUST = 2e-7
 MARGIN = 1e-6
 #: The part of the gap asked for that HiGHS may leave open.
 OWN_GAP = 1e-2
+#: Seconds that HiGHS may take to stop. Simplifying a model of millions of entries it looks at no clock.
+PATIENCE = 0.3
 
 
 def mip(task: Task) -> Iterator[Event]:
@@ -79,9 +83,10 @@ def _solve(task: Task, clause: Clause) -> tuple[float, Vector | None, bool]:
     h.setOptionValue("mip_abs_gap", 1e-10)
     h.passModel(model.build(highspy))
     clock.check()
-    if math.isfinite(clock.left()):
-        h.setOptionValue("time_limit", max(clock.left(), 0.01))
-    interrupted = _run(h)
+    give_time(h)
+    ended, interrupted = _run(h)
+    if not ended:
+        return 0.0, None, interrupted
     status, stopped = h.getModelStatus(), (highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kInterrupt)
     if status == highspy.HighsModelStatus.kInfeasible:
         return U, None, interrupted
@@ -110,16 +115,22 @@ def big_m_model(cells: Cells, clause: Clause, U: float) -> Encoding:
     return model
 
 
-def _run(h: Any) -> bool:
-    """Run HiGHS in a thread, so that Ctrl-C is heard at once; True when it came."""
+def _run(h: Any) -> tuple[bool, bool]:
+    """Run HiGHS in a thread, so that Ctrl-C is heard at once: did it end, and did Ctrl-C come?
+
+    Where it does not stop in time it is told to, and left alone: its thread holds what it needs, and ends by itself.
+    """
     h.HandleUserInterrupt = True
     h.startSolve()
     interrupted = False
     while True:
         try:
             while h.is_solver_running():  # not Thread.join: interrupted, it takes a running thread for a finished one
+                if clock.left() < -PATIENCE:
+                    h.cancelSolve()
+                    return False, interrupted
                 time.sleep(0.002)
-            return interrupted
+            return True, interrupted
         except KeyboardInterrupt:
             interrupted = True
             h.cancelSolve()
@@ -127,7 +138,12 @@ def _run(h: Any) -> bool:
 
 def _power_of_two(size: float) -> float:
     """The power of two just above a size; 1 for nothing at all."""
-    return math.ldexp(1.0, math.frexp(size)[1]) if 0.0 < size < math.inf else 1.0
+    return float(_powers_of_two(np.array([size]))[0])
+
+
+def _powers_of_two(sizes: Vector) -> Vector:
+    usable = (sizes > 0.0) & (sizes < math.inf)
+    return np.where(usable, np.ldexp(1.0, np.frexp(np.where(usable, sizes, 0.5))[1]), 1.0)
 
 
 @dataclass
@@ -141,7 +157,7 @@ class Encoding:
     high: list[float] = field(default_factory=list)
     binary: list[bool] = field(default_factory=list)
     unit: list[float] = field(default_factory=list)  # a column's value is so many times what HiGHS sees
-    rows: list[tuple[list[int], list[float], float, float]] = field(default_factory=list)
+    rows: list[tuple[Indices, Vector, float, float]] = field(default_factory=list)
 
     @property
     def has_binaries(self) -> bool:
@@ -161,12 +177,9 @@ class Encoding:
         self.binary.append(binary)
         return len(self.low) - 1
 
-    def row(self, index: list[int], value: list[float], low: float, high: float) -> None:
-        """low <= value.columns <= high, divided by a power of two near its largest number."""
-        scaled = [v * self.unit[i] for i, v in zip(index, value, strict=True)]
-        ends = [abs(end) for end in (low, high) if math.isfinite(end)]
-        top = _power_of_two(max([*map(abs, scaled), *ends], default=1.0))
-        self.rows.append((index, [v / top for v in scaled], low / top, high / top))
+    def row(self, index: ArrayLike, value: ArrayLike, low: float, high: float) -> None:
+        """low <= value.columns <= high."""
+        self.rows.append((np.asarray(index, dtype=np.int32), np.asarray(value, dtype=np.float64), low, high))
 
     def inputs(self) -> list[int]:
         """w within the ball and the box, and its norm as the objective."""
@@ -186,27 +199,28 @@ class Encoding:
                 self.row([i, t], [1.0, 1.0], 0.0, inf)
         return w
 
-    def relu_layer(self, below: list[int], W: Vector, b: Vector, relaxation: Relaxation, layer: int) -> list[int]:
+    def relu_layer(self, below: list[int], W: Matrix, b: Vector, relaxation: Relaxation, layer: int) -> list[int]:
         """a = relu(W v + b): a >= z, a <= z - lo*(1 - on), a <= hi*on with on binary where the sign is open."""
         bounds = relaxation.layers[layer]
         shift = W @ self.problem.x if layer == 0 else np.zeros(len(b))
-        inf = math.inf
+        inf, columns = math.inf, np.array(below, dtype=np.int32)
         out: list[int] = []
         for j in range(len(b)):
+            clock.check()
             lo, hi, z0 = float(bounds.lo[j]), float(bounds.hi[j]), float(b[j] + shift[j])
             live = np.flatnonzero(W[j])
-            index, value = [below[i] for i in live], [-float(W[j, i]) for i in live]
+            index, value = columns[live], -W[j, live]
             if hi <= 0:
                 out.append(self.column(0.0, 0.0))
                 continue
             a = self.column(0.0, hi)
             out.append(a)
             if lo >= 0:
-                self.row([*index, a], [*value, 1.0], z0, z0)
+                self.row(np.append(index, a), np.append(value, 1.0), z0, z0)
                 continue
             on = self.column(0.0, 1.0, binary=True, unit=1.0)
-            self.row([*index, a], [*value, 1.0], z0, inf)
-            self.row([*index, a, on], [*value, 1.0, -lo], -inf, z0 - lo)
+            self.row(np.append(index, a), np.append(value, 1.0), z0, inf)
+            self.row(np.append(index, [a, on]), np.append(value, [1.0, -lo]), -inf, z0 - lo)
             self.row([a, on], [1.0, -hi], -inf, 0.0)
         return out
 
@@ -216,9 +230,10 @@ class Encoding:
         if network.L == 0:
             rhs = rhs - CW @ self.problem.x
         for row, d in zip(CW, rhs, strict=True):
-            self.row(last, [float(v) for v in row], -math.inf, float(d))
+            self.row(last, row, -math.inf, float(d))
 
     def build(self, highspy: Any) -> Any:
+        """The model for HiGHS: columns in their units, each row divided by a power of two near its largest number."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.low), len(self.rows)
         lp.col_cost_, lp.col_lower_, lp.col_upper_ = (
@@ -226,12 +241,17 @@ class Encoding:
             np.array(self.low),
             np.array(self.high),
         )
-        lp.row_lower_ = np.array([r[2] for r in self.rows])
-        lp.row_upper_ = np.array([r[3] for r in self.rows])
+        ends = np.cumsum([0, *(len(r[0]) for r in self.rows)]).astype(np.int32)
+        index = np.concatenate([r[0] for r in self.rows])
+        value = np.concatenate([r[1] for r in self.rows]) * np.array(self.unit)[index]
+        low, high = np.array([r[2] for r in self.rows]), np.array([r[3] for r in self.rows])
+        sizes = [np.maximum.reduceat(np.abs(value), ends[:-1])]  # no row is empty
+        sizes += [np.where(np.isfinite(end), np.abs(end), 0.0) for end in (low, high)]
+        top = _powers_of_two(np.max(sizes, axis=0))
+        lp.row_lower_, lp.row_upper_ = low / top, high / top
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum([len(r[0]) for r in self.rows])]).astype(np.int32)
-        lp.a_matrix_.index_ = np.array([i for r in self.rows for i in r[0]], dtype=np.int32)
-        lp.a_matrix_.value_ = np.array([v for r in self.rows for v in r[1]])
+        lp.a_matrix_.start_, lp.a_matrix_.index_ = ends, index
+        lp.a_matrix_.value_ = value / np.repeat(top, np.diff(ends))
         kinds = highspy.HighsVarType
         lp.integrality_ = [kinds.kInteger if b else kinds.kContinuous for b in self.binary]
         return lp

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
+from layercert.programs.highs_time import give_time
 from layercert.programs.program import Candidates, Programs
 from layercert.programs.solvers.scaling import Scaled, at_sight, beyond, box_ends
 from layercert.system import clock
@@ -261,8 +262,7 @@ class _Model:
 
     def run(self) -> _Found:
         highs, m = self._highs, len(self._form.upper)
-        left = clock.left()  # its own clock goes on from run to run
-        highs.setOptionValue("time_limit", highs.getRunTime() + max(left, 0.01) if left < math.inf else math.inf)
+        give_time(highs)
         highs.run()
         status = highs.getModelStatus()
         if status == self._status.kTimeLimit:

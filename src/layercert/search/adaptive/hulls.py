@@ -27,7 +27,7 @@ from layercert.arrays import TINY, Indices, LinearMap, Mask, Matrix, Vector, gam
 from layercert.bounds.relu import upper_line
 from layercert.facets import Facets
 from layercert.search.adaptive.lanes import Pass
-from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, OWN, PHASE, Model
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, OWN, PHASE, Model, open_mask
 
 #: A facet is worth a row of a program if the point is above it by this share of the neuron's largest value.
 VIOLATED, VIOLATED_TAIL = 1e-2, 1e-3
@@ -147,7 +147,7 @@ class Hulls:
             lower, upper, offset = chords(state[:, part])
             b = (model.z0 if k == 0 else model.net.b)[part]
             low, beta = np.minimum(A, 0.0), state[BETA, part]
-            share = np.where(is_open(state[:, part]), share, 0.0)
+            share = np.where(open_mask(state[:, part]), share, 0.0)
             S = np.maximum(A, 0.0) * lower + low * (1.0 - share) * upper - beta * state[PHASE, part]
             total += float((low * (1.0 - share)) @ offset + S @ b)
             error += float((np.abs(A) + beta) @ model.Q[part])
@@ -177,14 +177,10 @@ class Hulls:
         return int(self.rows(k).there[neuron - int(self.noff[k])].sum())
 
 
-def is_open(state: Matrix) -> Mask:
-    return np.asarray((state[PHASE] == 0) & (state[LO] < 0) & (state[HI] > 0))
-
-
 def chords(state: Matrix) -> tuple[Vector, Vector, Vector]:
     """Lower and upper slopes and the upper offsets of neurons, as in lanes.relax."""
     phase, lo, hi = state[PHASE], state[LO], state[HI]
-    opened = is_open(state)
+    opened = open_mask(state)
     on = ~opened & ((phase > 0) | ((phase == 0) & (lo >= 0)))
     slope, offset = upper_line(np.where(opened, lo, -1.0), np.where(opened, hi, 1.0))
     return np.where(opened, state[ALPHA], on), np.where(opened, slope, on), np.where(opened, offset, 0.0)

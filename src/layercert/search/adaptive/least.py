@@ -18,6 +18,7 @@ from scipy.sparse import csr_array, hstack, vstack
 from layercert.arrays import Indices, LinearMap, Mask, Vector
 from layercert.norms import box_around
 from layercert.problem import Problem
+from layercert.programs.highs_time import give_time
 from layercert.system import clock
 
 #: A row is violated beyond this share of the largest value of its layer; so many are added at once, the worst first.
@@ -144,10 +145,7 @@ class _Piece:
             return Least(math.inf, np.zeros(n), 0.0, np.empty(0, np.intp))
         self.highs.changeColsBounds(n, np.arange(n, dtype=np.int32), down, up)
         for _ in range(ROUNDS):
-            left = clock.left()
-            self.highs.setOptionValue(
-                "time_limit", self.highs.getRunTime() + max(left, 0.01) if left < math.inf else left
-            )
+            give_time(self.highs)
             self.highs.run()
             status = self.highs.getModelStatus()
             if status == self.status.kInfeasible:

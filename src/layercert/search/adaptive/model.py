@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import TINY, Indices, LinearMap, Matrix, Vector, gamma
+from layercert.arrays import TINY, Indices, LinearMap, Mask, Matrix, Vector, gamma
 from layercert.compiled.packed import PackedNetwork
 from layercert.linear_maps import dense
 from layercert.problem import Problem
@@ -37,6 +37,11 @@ OWN, OF_TERMS, OF_VALUES = 1.01, 3.03, 4.04
 
 #: Parameters of rows are kept for as many layers as fit into this many numbers (64 MiB each for slopes and betas).
 MOST_KEPT = 2**24
+
+
+def open_mask(state: Matrix) -> Mask:
+    """Neurons that may have either sign, in (columns of) a node's state; kernels ask `lines.is_open`."""
+    return np.asarray((state[PHASE] == 0) & (state[LO] < 0) & (state[HI] > 0))
 
 
 class Model(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
-from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, open_mask
 from layercert.search.adaptive.record import Halfspace
 
 #: clause, bound, radius, splits, programmed, how many weights, neurons that are open in the root, open and split ones
@@ -52,8 +52,7 @@ class Node:
     @property
     def open(self) -> Indices:
         """Neurons that may have either sign."""
-        state = self.state
-        return np.flatnonzero((state[PHASE] == 0) & (state[LO] < 0) & (state[HI] > 0))
+        return np.flatnonzero(open_mask(self.state))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +71,7 @@ class Packing:
         if node.packed is None:
             state = node.state[:, self.free]
             phase, lo, hi = state[PHASE], state[LO], state[HI]
-            is_open, is_split = (phase == 0) & (lo < 0) & (hi > 0), phase != 0
+            is_open, is_split = open_mask(state), phase != 0
             code = np.where(is_open, 0, np.where(is_split, phase * _SPLIT, np.where(lo >= 0, _STABLE, -_STABLE)))
             parts = (
                 code.astype(np.int8), _down(lo[is_open]), -_down(-hi[is_open]),

@@ -27,10 +27,11 @@ from layercert.arrays import SMALLEST, Indices, LinearMap, Mask, Matrix, Vector
 from layercert.facets import Facets
 from layercert.norms import box_around
 from layercert.problem import Problem
+from layercert.programs.highs_time import give_time
 from layercert.search.adaptive.blame import blame
 from layercert.search.adaptive.cuts import Cuts, Layer
 from layercert.search.adaptive.hulls import VIOLATED, VIOLATED_TAIL, Hulls
-from layercert.search.adaptive.model import HI, LO, PHASE
+from layercert.search.adaptive.model import HI, LO, PHASE, open_mask
 from layercert.system import clock
 
 #: An output is above relu by more than the solver's tolerance.
@@ -271,7 +272,7 @@ class _Model:
         """The program of the node with this state, in a box around x."""
         n, m, state, (down, up) = self.n, self.m, node[:, self.free], box
         phase, lo, hi = state[PHASE], state[LO], state[HI]
-        is_open = (phase == 0) & (lo < 0) & (hi > 0)
+        is_open = open_mask(state)
         is_on = ~is_open & ((phase > 0) | ((phase == 0) & (lo >= 0)))
         slope = np.where(is_open, np.minimum(hi / np.where(is_open, hi - lo, 1.0), 1.0), 1.0)
         offset = np.where(is_open, np.maximum(-slope * lo, (1.0 - slope) * hi), 0.0)
@@ -291,8 +292,8 @@ class _Model:
         for i in np.flatnonzero(slope != self.slopes):
             self.highs.changeCoeff(2 * m + int(i), n + m + int(i), -float(slope[i]))
         self.slopes = slope
-        began, left = self.highs.getRunTime(), min(clock.left(), self.most)
-        self.highs.setOptionValue("time_limit", began + max(left, 0.01) if left < math.inf else left)
+        began = self.highs.getRunTime()
+        give_time(self.highs, self.most)
         self.highs.run()
         if math.isinf(self.most):
             self.most = LEAST_PATIENCE + PATIENCE * (self.highs.getRunTime() - began)
