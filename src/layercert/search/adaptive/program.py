@@ -294,8 +294,8 @@ class _Model:
         self.slopes = slope
         began = self.highs.getRunTime()
         give_time(self.highs, self.most)
-        # without a basis to go on from, an interior point and crossover: with thousands of sparse rows in a third of the
-        # time, with hundreds in the same; on dense rows they take longer
+        # without a basis to go on from, an interior point and crossover: with thousands of sparse rows in a third of
+        # the time, with hundreds in the same; on dense rows they take longer
         begins = self.cuts is not None and not self.highs.getBasis().valid
         self.highs.setOptionValue("solver", "ipm" if begins else "simplex")
         self.highs.run()
