@@ -40,7 +40,8 @@ def only_ties(problem: Problem, true: float) -> bool:
     _, point = brute_force(problem)
     assert point is not None
     rng = np.random.default_rng(0)
-    near = point + np.geomspace(1e-9, 1e-2, 3000)[:, None] * true * rng.normal(size=(3000, len(point)))
+    scale = max(true, 1e-4 * float(np.abs(problem.x).max()))  # next to x itself points of x's own scale are near
+    near = point + np.geomspace(1e-9, 1e-2, 3000)[:, None] * scale * rng.normal(size=(3000, len(point)))
     return all(problem.margin(problem.into_domain(v)) > -1e-12 for v in near)
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import layercert as lc
+from helpers.brute import brute_force
 from layercert.network import Network
+from soundness.answers import honest
 from soundness.audit import KINDS, block
 from soundness.judge import Judge, claim_faults, faults
 from soundness.properties import violation
@@ -61,6 +63,20 @@ class TestTruth:
             ({"lower": 0.1}, "exact with a gap"),
         ):
             assert any(text in fault for fault in faults(judge, replace(good, **bad), rng)), text
+
+    def test_undecided_is_honest_at_ties_alone(self) -> None:
+        # from x = 0.5, the end of the domain, the outputs go apart; there they differ by 3e-15, rounding for floats
+        network = Network.from_arrays(
+            [[[-2.0], [2.0]], [[0.0, -0.5], [0.0, -0.5000000000000006]], [[0.0, 2.0], [1.0, -0.5]]],
+            [[1.0, 1.0], [2.0, 2.0], [0.5, 2.0]],
+        )
+        problem = lc.robustness(network, [0.5], label=1, domain=(0.5, 0.7))
+        true, _ = brute_force(problem)
+        open_ = replace(lc.measure(self.LINE, [0.2]), status=lc.Status.UNDECIDED, lower=0.0, upper=math.inf)
+        assert true < 1e-14 and honest(open_, problem, true)
+        assert not honest(open_, problem, 0.1)  # the bound is far from what brute force finds
+        crossing = lc.robustness(self.LINE, [0.4999999999999999])
+        assert not honest(open_, crossing, 1e-16)  # beyond the tie points are unsafe by far
 
     def test_a_report_that_is_false_is_found(self) -> None:
         proof = lc.measure(self.LINE, [0.2], certificate=True).certificate
