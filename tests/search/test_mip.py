@@ -7,6 +7,8 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -203,14 +205,14 @@ class Stubborn:
 
     HandleUserInterrupt, cancelled = False, False
 
-    def startSolve(self) -> None:
-        pass
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        self.stop.wait(60)
 
     def cancelSolve(self) -> None:
         self.cancelled = True
-
-    def is_solver_running(self) -> bool:
-        return True
 
 
 def test_a_solver_that_does_not_stop_is_left_alone() -> None:
@@ -219,6 +221,17 @@ def test_a_solver_that_does_not_stop_is_left_alone() -> None:
     with clock.until(began + 0.1):
         assert mip_module._run(stubborn) == (False, False)
     assert stubborn.cancelled and clock.now() - began < 5.0
+    # the next question does not wait for it
+    assert lc.measure(LINE, [0.2], method="mip").upper == pytest.approx(0.3)
+    stubborn.stop.set()
+
+
+def test_models_may_be_solved_in_several_threads_of_a_program() -> None:
+    network, x = hard()
+    with ThreadPoolExecutor(2) as threads:
+        ask = partial(lc.measure, network, x, radius=2.0, method="mip", time_limit=1.0)
+        for r in [each.result() for each in [threads.submit(ask) for _ in range(2)]]:
+            assert r.status == "undecided" and r.note == "time limit reached"
 
 
 def test_building_a_model_looks_at_the_clock() -> None:

@@ -10,7 +10,7 @@ each neuron can be, whatever the scale of the network.
 from __future__ import annotations
 
 import math
-import time
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,18 +118,26 @@ def big_m_model(cells: Cells, clause: Clause, U: float) -> Encoding:
 def _run(h: Any) -> tuple[bool, bool]:
     """Run HiGHS in a thread, so that Ctrl-C is heard at once: did it end, and did Ctrl-C come?
 
-    Where it does not stop in time it is told to, and left alone: its thread holds what it needs, and ends by itself.
+    Where it does not stop in time it is told to, and left alone: its thread holds what it needs, and ends by itself. The
+    process waits for it at its own end, since HiGHS must not be torn down at work. A thread of ours: highspy's own
+    `startSolve` knows one running solver per process.
     """
-    h.HandleUserInterrupt = True
-    h.startSolve()
-    interrupted = False
+    h.HandleUserInterrupt = True  # then HiGHS looks whether `cancelSolve` was called
+    ended, interrupted = threading.Event(), False
+
+    def solve() -> None:
+        try:
+            h.run()
+        finally:
+            ended.set()
+
+    threading.Thread(target=solve).start()
     while True:
         try:
-            while h.is_solver_running():  # not Thread.join: interrupted, it takes a running thread for a finished one
+            while not ended.wait(0.002):  # not Thread.join: interrupted, it takes a running thread for a finished one
                 if clock.left() < -PATIENCE:
                     h.cancelSolve()
                     return False, interrupted
-                time.sleep(0.002)
             return True, interrupted
         except KeyboardInterrupt:
             interrupted = True
