@@ -118,8 +118,8 @@ def big_m_model(cells: Cells, clause: Clause, U: float) -> Encoding:
 def _run(h: Any) -> tuple[bool, bool]:
     """Run HiGHS in a thread, so that Ctrl-C is heard at once: did it end, and did Ctrl-C come?
 
-    Where it does not stop in time it is told to, and left alone: its thread holds what it needs, and ends by itself. The
-    process waits for it at its own end, since HiGHS must not be torn down at work. A thread of ours: highspy's own
+    Where it does not stop in time it is told to, and left alone: its thread holds what it needs, and ends by itself.
+    The process waits for it at its own end, since HiGHS must not be torn down at work. A thread of ours: highspy's own
     `startSolve` knows one running solver per process.
     """
     h.HandleUserInterrupt = True  # then HiGHS looks whether `cancelSolve` was called
