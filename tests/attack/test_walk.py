@@ -22,15 +22,15 @@ from layercert.system import clock
 ROUNDS = 3
 
 
-@given(networks(), st.sampled_from(NORMS), st.booleans(), st.integers(0, 1000))
-def test_walks_end_at_witnesses_that_are_no_farther(net: Network, p: float, boxed: bool, seed: int) -> None:
+@given(networks(), st.sampled_from(NORMS), st.booleans(), st.integers(0, 1000), st.integers(0, 2))
+def test_walks_end_at_witnesses_that_are_no_farther(net: Network, p: float, boxed: bool, seed: int, part: int) -> None:
     x = np.random.default_rng(seed).uniform(0, 1, net.inputs)
     problem = robustness(net, x, p, domain=(0, 1) if boxed else None)
     asked = PackedProblem.of(problem)
     first, w, clause = run(asked, math.inf, STEPS, 2, 0, clock.timer())
     if clause < 0 or problem.violated(x) is not None:
         return
-    distance, step, at = walks(asked, w, clause, first, ROUNDS, clock.timer())
+    distance, step, at = walks(asked, w, clause, first, ROUNDS, part, clock.timer())
     assert distance <= first
     assert distance == pytest.approx(problem.norm.value(step), rel=1e-12)
     assert distance >= brute_force(problem)[0] * (1 - 1e-8) - 1e-9
@@ -58,14 +58,15 @@ def wide(seed: int) -> Problem:
     return robustness(Network.from_arrays(weights, [0.3 * rng.normal(size=m) for m in sizes[1:]]), np.zeros(10), "l2")
 
 
-def test_walks_find_what_slides_miss() -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_walks_find_what_slides_miss(threads: int) -> None:
     """On networks with many pieces the attack ends nearer with walks, on some of them clearly."""
     gains = []
     for seed in range(8):
         problem = wide(seed)
         assert problem.network.neurons > WALKED
         slid, _, clause = run(PackedProblem.of(problem), math.inf, STEPS, 4, 0, clock.timer())
-        found = attack(problem)
+        found = attack(problem, threads=threads)
         assert clause >= 0 and found is not None and problem.violated(problem.x + found[0] * (1 + 1e-9)) is not None
         gains.append(slid / found[1])
     assert min(gains) >= 1.0

@@ -53,10 +53,11 @@ def test_a_packed_node_is_the_same_node_with_bounds_rounded_outwards() -> None:
     packing = Packing.of(ball.root)
     nodes = [node for node in ball.frontier._queue.items() if not isinstance(node, tuple)]
     assert len(nodes) > 3
-    for node in nodes:
+    for n, node in enumerate(nodes):
+        node.programmed, node.cheap = n % 2 == 1, n % 4 > 1
         again = packing.unpack(packing.pack(node), 7)
-        assert (again.clause, again.bound, again.radius, again.programmed) == (
-            node.clause, node.bound, node.radius, node.programmed
+        assert (again.clause, again.bound, again.radius, again.programmed, again.cheap) == (
+            node.clause, node.bound, node.radius, node.programmed, node.cheap
         )  # fmt: skip
         assert again.number == 7 and again.stale and np.array_equal(again.weights, node.weights)
         assert np.array_equal(again.state[PHASE], node.state[PHASE]) and np.array_equal(again.open, node.open)

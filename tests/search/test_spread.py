@@ -95,6 +95,35 @@ def test_a_slice_hands_back_what_is_open() -> None:
     assert not whole.nodes and whole.closed > done.closed and whole.share > 0
 
 
+def test_slices_of_one_question_go_on_with_the_same_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first program takes longest: it is solved once per clause, not once per slice."""
+    from layercert.search.adaptive import worker
+    from layercert.search.adaptive.program import Programs
+
+    monkeypatch.setattr(worker, "NEAR", 1.0)  # every node has programs
+    net, x = random_question(6, 2)
+    problem = robustness(net, x, "linf")
+    distance = lc.measure(net, x, "linf").upper
+    made = Ball(Task(problem, make_chain("default", problem.norm), distance), suited(net), None, distance)
+    made._push_roots()
+    begun: list[int] = []
+    new_model = Programs._new_model
+
+    def watched(self: Programs, at: int, start: object) -> object:
+        begun.append(at)
+        return new_model(self, at, start)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Programs, "_new_model", watched)
+    coordinator, slices = Spread(made, ""), 0
+    question = coordinator._question()
+    while len(made.frontier) and slices < 50:
+        nodes = made.frontier.lend(2)
+        done = spread.work(question, [blob for _, blob in nodes], made.task.incumbent.nearest, 0.05)
+        list(coordinator._take([number for number, _ in nodes], done))
+        slices += 1
+    assert slices > 1 and sorted(begun) == sorted(set(begun)) and begun
+
+
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     pytest.importorskip("distributed")

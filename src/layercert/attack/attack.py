@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +19,7 @@ from layercert.arrays import Matrix, Vector, least_squares
 from layercert.network import Network
 from layercert.problem import Clause, Problem
 from layercert.system import clock
+from layercert.system.threads import side_by_side
 
 #: The most a settled point may be moved, relative to its distance from x.
 SETTLE = 1e-6
@@ -35,10 +38,11 @@ INWARD = 1e-6
 Found: TypeAlias = tuple[Vector, float, Clause]  # the offset from x, its length, the clause
 
 
-def attack(problem: Problem, U: float = math.inf, effort: int = 4, seed: int = 0) -> Found | None:
+def attack(problem: Problem, U: float = math.inf, effort: int = 4, seed: int = 0, threads: int = 1) -> Found | None:
     """An unsafe point nearer than U: its offset from x, its distance, its clause; None when none was found.
 
-    `effort` is the number of random restarts; every clause is tried from x first.
+    `effort` is the number of random restarts; every clause is tried from x first. With several threads walks start
+    elsewhere than with one, and may end at another point.
     """
     if not problem.clauses or not U > 0:
         return None
@@ -47,7 +51,7 @@ def attack(problem: Problem, U: float = math.inf, effort: int = 4, seed: int = 0
         return np.zeros_like(problem.x), 0.0, at
     best: Found | None = None
     for start in _starts(problem):
-        found = _attack(start, U, effort, seed)
+        found = _attack(start, U, effort, seed, threads)
         if found is not None:
             step = start.x + found[0] - problem.x
             if (distance := problem.norm.value(step)) < U:
@@ -73,16 +77,22 @@ def _starts(problem: Problem) -> list[Problem]:
     return [replace(problem, domain=ends), replace(problem, domain=ends, x=inside)]
 
 
-def _attack(problem: Problem, U: float, effort: int, seed: int) -> Found | None:
+def _attack(problem: Problem, U: float, effort: int, seed: int, threads: int) -> Found | None:
     from layercert.attack.kernel import PackedProblem, run
 
-    distance, w, clause = run(PackedProblem.of(problem), float(U), STEPS, effort, seed, _timer())
+    asked = PackedProblem.of(problem)
+    distance, w, clause = run(asked, float(U), STEPS, effort, seed, _timer())
     if clause < 0:
         return None
     if problem.network.neurons > WALKED:
         from layercert.attack.walk import walks
 
-        distance, w, clause = walks(PackedProblem.of(problem), w, clause, distance, WALKS, _timer())
+        parts, timer = min(threads, WALKS), _timer()
+        rounds = -(-WALKS // parts)
+        distance, w, clause = min(
+            side_by_side([partial(walks, asked, w, clause, distance, rounds, part, timer) for part in range(parts)]),
+            key=itemgetter(0),
+        )
     return w, float(distance), problem.clauses[clause]
 
 

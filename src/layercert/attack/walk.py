@@ -81,17 +81,18 @@ def into_ball(w: Vector, radius: float, p: float) -> None:
 
 @njit_sums
 def walks(
-    asked: PackedProblem, first: Vector, clause: int, best: float, rounds: int, timer: Timer
+    asked: PackedProblem, first: Vector, clause: int, best: float, rounds: int, part: int, timer: Timer
 ) -> tuple[float, Vector, int]:
     """Rounds of walks for all clauses from a witness, `first` of `clause` at distance `best`, and from far random ones.
 
-    The nearest witness, its distance and its clause; what was given where none is nearer.
+    The nearest witness, its distance and its clause; what was given where none is nearer. Several threads do a part
+    each: the first one walks from the witness, and all have random starts of their own.
     """
-    np.random.seed(0)
+    np.random.seed(part)
     clauses, winner = len(asked.first) - 1, clause
     found, start = first.copy(), first.copy()
     reached = np.full(clauses, np.inf)
-    for turn in range(rounds + 1):
+    for turn in range(min(part, 1), rounds + 1):
         for c in range(clauses):
             at = (clause + c) % clauses  # the witness's own clause first: there may be no time for all
             if late(timer):

@@ -145,7 +145,7 @@ class Task:
 
     def attack(self) -> Iterator[Event]:
         """A first witness within the radius. The session asks for it, once, before the search."""
-        found = attack(self.problem, min(self.problem.radius, self.U))
+        found = attack(self.problem, min(self.problem.radius, self.U), threads=self.threads or 1)
         if found is not None:
             yield from self.suggest(found[0], found[2])
 

@@ -18,10 +18,12 @@ from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, open_mask
 from layercert.search.adaptive.record import Halfspace
 
-#: clause, bound, radius, splits, programmed, how many weights, neurons that are open in the root, open and split ones
+#: clause, bound, radius, splits, what it has had; how many weights, neurons that are open in the root, open, split ones
 _HEAD = struct.Struct("<iddiiiiii")
 #: What a neuron that is open in the root is here: open, split, or stable by its bounds; the sign is its side.
 _SPLIT, _STABLE = 1, 2
+#: What a node has had: its linear programs; a root, its cheap bounds and no others.
+_PROGRAMS, _CHEAP = 1, 2
 
 
 @dataclass(eq=False)
@@ -35,6 +37,7 @@ class Node:
     weights: Vector
     radius: float
     programmed: bool = False  # has had its linear programs
+    cheap: bool = False  # a root that had its cheap bounds only
     stale: bool = False  # was packed: its coefficients and its point are to be computed again
     packed: bytes | None = None  # the node in few bytes, if anybody needed it
     wanted: Indices = field(default_factory=lambda: np.empty(0, np.intp))  # what its programs say should be split
@@ -77,9 +80,9 @@ class Packing:
                 code.astype(np.int8), _down(lo[is_open]), -_down(-hi[is_open]),
                 state[ALPHA, is_open].astype("<f4"), _multipliers(state[BETA, is_split]), node.weights.astype("<f8"),
             )  # fmt: skip
-            programmed = node.programmed and not len(node.wanted)
+            has_had = _PROGRAMS * (node.programmed and not len(node.wanted)) + _CHEAP * node.cheap
             head = _HEAD.pack(
-                node.clause, node.bound, node.radius, node.splits, int(programmed),
+                node.clause, node.bound, node.radius, node.splits, has_had,
                 len(node.weights), len(self.free), int(is_open.sum()), int(is_split.sum()),
             )  # fmt: skip
             node.packed = head + b"".join(part.tobytes() for part in parts)
@@ -87,7 +90,7 @@ class Packing:
 
     def unpack(self, blob: bytes, number: int) -> Node:
         """The node again, but for what a pass has to compute."""
-        clause, bound, radius, splits, programmed, rows, free, opened, split = _HEAD.unpack_from(blob)
+        clause, bound, radius, splits, has_had, rows, free, opened, split = _HEAD.unpack_from(blob)
         if free != len(self.free) or len(blob) != _HEAD.size + free + 12 * opened + 4 * split + 8 * rows:
             raise ValueError("a packed node is of another tree")
         at = _HEAD.size
@@ -109,7 +112,8 @@ class Packing:
         state[HI, self.free[code < 0]] = 0.0
         state[POINT] = 0.0
         weights = take(rows, "<f8")
-        return Node(number, clause, bound, state, weights, radius, bool(programmed), True, blob, splits=splits)
+        had = bool(has_had & _PROGRAMS), bool(has_had & _CHEAP)
+        return Node(number, clause, bound, state, weights, radius, *had, stale=True, packed=blob, splits=splits)
 
 
 def settle(state: Matrix, meets: Mask) -> None:

@@ -132,7 +132,7 @@ class Programs:
     def _model(self, at: int) -> Iterator[_Model]:
         """A model of a clause that nobody else uses, for a while."""
         with self._lock:
-            model, start = self._idle[at].pop() if self._idle[at] else None, self._last.get(at)
+            model, start = self._idle[at].pop() if self._idle[at] else None, self._start(at)
             if model is None and start is None:
                 self._beginning.add(at)
         try:
@@ -145,6 +145,15 @@ class Programs:
         finally:
             with self._lock:
                 self._beginning.discard(at)
+
+    def _start(self, at: int) -> _Start | None:
+        """Where a new model of a clause may begin: on dense layers also at the end of another clause's program."""
+        if at in self._last or self.hulls is not None:
+            return self._last.get(at)
+        rows = len(self.problem.clauses[at].d)
+        alike = (i for i in reversed(self._last) if len(self.problem.clauses[i].d) == rows)
+        other = next(alike, None)
+        return None if other is None else self._last[other]._replace(most=math.inf)
 
     def _new_model(self, at: int, start: _Start | None) -> _Model:
         clause = self.problem.clauses[at]

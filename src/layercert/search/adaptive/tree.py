@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -36,10 +36,14 @@ if TYPE_CHECKING:
     from layercert.search.adaptive.hulls import Hulls
     from layercert.search.adaptive.program import Programs
 
+T = TypeVar("T")
+
 #: After this many rounds of nodes with a low bound, smaller balls are tried (search.py).
 PATIENCE = 8
 #: A worker leaves so many shares like its own for each of the others: who comes next shall find something.
 SPARE = 2
+#: But up to so many are not divided further: kernels work on some lanes at a time, and fewer take as long.
+UNDIVIDED = 4
 #: The roots of all clauses are as much work as so many rounds of nodes, one for each of their stages (worker.py).
 ROOT_ROUNDS = 4
 
@@ -67,7 +71,7 @@ class Ball:
     """The search inside one ball around x; the part of it that matters shrinks as witnesses are found.
 
     With `saved` the tree goes on where another search left it. `parts` keeps what is built for those that follow, with
-    the same problem and ball: on the worker of a cluster, the model and what rows keep.
+    the same problem and ball: on the worker of a cluster, the model, what rows keep, and linear programs.
     """
 
     def __init__(
@@ -91,8 +95,7 @@ class Ball:
         self.rows = int(np.diff(self.model.first).max())  # of the longest clause
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball
         self.workers = [Worker(self, parts.setdefault(f"rows {i}", [])) for i in range(task.threads or 1)]
-        self._programs: Programs | None = None
-        self._building = threading.Lock()
+        self._parts, self._building = parts, threading.RLock()
         self.scheduler: str | None = None  # of a cluster that does the work
         clauses = len(self.model.first) - 1
         self.frontier = Frontier(Packing.of(self.root), clauses, task.memory)
@@ -108,27 +111,33 @@ class Ball:
             self.frontier.restore(saved.nodes)
         self.recorder = None if recorder is None else recorder.ball(self.cutoff, self.model)
 
-    @cached_property
+    @property
     def maps(self) -> list[csr_array]:
         """The layers, sparse whatever they are."""
-        return [csr_array(W) for W in self.task.problem.network.maps]
+        return self._part("maps", lambda: [csr_array(W) for W in self.task.problem.network.maps])
 
-    @cached_property
+    @property
     def hulls(self) -> Hulls | None:
         """Where rows are short, programs have facets of neurons' hulls; wide rows gain nothing by them."""
         from layercert.search.adaptive.hulls import Hulls
 
-        return Hulls(self.maps, self.model) if is_sparse(self.task.problem.network) else None
+        sparse = is_sparse(self.task.problem.network)
+        return self._part("hulls", lambda: Hulls(self.maps, self.model)) if sparse else None
 
     @property
     def programs(self) -> Programs:
         """Linear programs, each of which goes on from the last one, whoever solved it."""
         from layercert.search.adaptive.program import Programs
 
+        return self._part("programs", lambda: Programs(self.task.problem, self.maps, self.root, self.hulls))
+
+    def _part(self, name: str, build: Callable[[], T]) -> T:
+        """What is built when somebody needs it first."""
         with self._building:
-            if self._programs is None:
-                self._programs = Programs(self.task.problem, self.maps, self.root, self.hulls)
-            return self._programs
+            if name not in self._parts:
+                self._parts[name] = build()
+            part: T = self._parts[name]
+        return part
 
     @property
     def cutoff(self) -> float:
@@ -217,26 +226,26 @@ class Ball:
                     yield event
 
     def take(self) -> list[Node]:
-        """A worker's fair share of the nodes that wait: all to be split, but for one that may take longer; or roots.
+        """A worker's fair share of the nodes that wait, all to be split; or one that needs something else; or roots.
 
         None where all that wait should go on from a program that somebody is at.
         """
         nodes: list[Node] = []
         aside: list[Node] = []
         with self.frontier.lock:
-            together = min(self.effort.together, len(self.frontier) + self.frontier.busy)  # what one thread would take
-            most = min(together, -(-len(self.frontier) // (SPARE * len(self.workers))))
+            waiting, count = len(self.frontier), len(self.workers)
+            together = min(self.effort.together, waiting + self.frontier.busy)  # what one thread would take
+            most = min(together, max(-(-waiting // (SPARE * count)), min(-(-waiting // count), UNDIVIDED)))
             while len(nodes) < most and (node := self.frontier.take()) is not None:
-                if self._begins(node):
+                ready = not node.is_root and self.workers[0].is_ready(node)
+                if self._begins(node) or (nodes and not ready):
                     aside.append(node)
                     continue
                 nodes.append(node)
                 if node.is_root:
-                    share = -(-self.frontier.trees // len(self.workers))
-                    nodes += self._more_roots(min(share, ROOTS) - 1)
+                    nodes += self._more_roots(min(-(-self.frontier.trees // count), ROOTS) - 1)
                     self.rounds += ROOT_ROUNDS * len(nodes) / self.frontier.trees
-                    break
-                if not self.workers[0].is_ready(node):
+                if not ready:
                     break
             else:
                 self.rounds += len(nodes) / max(together, 1)
@@ -245,9 +254,9 @@ class Ball:
 
     def _begins(self, node: Node) -> bool:
         """Does a node want a program that somebody is at, the first of its clause?"""
-        if self._programs is None or node.is_root or node.bound >= self.U:
+        if "programs" not in self._parts or node.is_root or node.cheap or node.bound >= self.U:
             return False
-        return self._programs.begins(node.clause) and self.workers[0].wants_programs(node)
+        return self.programs.begins(node.clause) and self.workers[0].wants_programs(node)
 
     def _more_roots(self, most: int) -> list[Node]:
         """At most so many roots that wait; they are before all other nodes."""

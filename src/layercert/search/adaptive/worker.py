@@ -69,7 +69,7 @@ class Worker:
     def work(self, nodes: list[Node]) -> Iterator[Event]:
         """Whatever some nodes need; afterwards their places in the frontier are taken by what became of them."""
         ball = self.ball
-        if nodes[0].is_root:
+        if nodes[0].is_root or nodes[0].cheap:
             yield from self.start(nodes)
             return
         stale = [node for node in nodes if node.stale and node.bound < ball.U]
@@ -93,13 +93,18 @@ class Worker:
             yield from self.split(ready)
 
     def start(self, nodes: list[Node]) -> Iterator[Event]:
-        """Roots side by side: a cheap bound first, so that a hopeless target costs nothing."""
+        """Roots side by side: a cheap bound first, so that a hopeless target costs nothing.
+
+        Several workers put those that need more back into the queue, and each takes one at a time.
+        """
         effort, ball = self.effort, self.ball
         points = np.zeros((len(nodes), ball.model.net.inputs))
-        for steps, rounds, passes in (
-            (0, 0, 0), (effort.root_steps, 0, 0), (effort.steps, effort.root_rounds, 0),
-            (effort.steps, effort.root_rounds, effort.root_passes),
-        ):  # fmt: skip
+        cheap = [(0, 0, 0), (effort.root_steps, 0, 0)]
+        thorough = [(effort.steps, effort.root_rounds, 0), (effort.steps, effort.root_rounds, effort.root_passes)]
+        stages = [*cheap, *thorough]
+        if len(ball.workers) > 1:
+            stages = thorough if nodes[0].cheap else cheap
+        for steps, rounds, passes in stages:
             going = [n for n, node in enumerate(nodes) if node.bound < ball.U]
             if going:
                 points[going] = self.bound([nodes[n] for n in going], steps, rounds, passes)
@@ -108,14 +113,18 @@ class Worker:
                 if len(ball.workers) == 1:
                     yield Bound(ball.frontier.least)
         for node, w in zip(nodes, points, strict=True):
-            yield from self._again(node, w)
+            node.cheap = stages == cheap and node.bound < ball.U
+            if node.cheap:
+                self._put(node, [node], [Fate.OPEN])
+            else:
+                yield from self._again(node, w)
 
     def is_ready(self, node: Node) -> bool:
         """Is splitting what it needs?"""
         ball = self.ball
         old = self.effort.refresh * node.radius > ball.U
         done = node.bound >= ball.U or not len(node.open)
-        return not (node.stale or old or done or self.wants_programs(node))
+        return not (node.stale or node.cheap or old or done or self.wants_programs(node))
 
     def wants_programs(self, node: Node) -> bool:
         """Is it near enough to U for linear programs?"""
