@@ -137,7 +137,7 @@ class Hulls:
         total, error = float(mu @ model.c[mine]), float(mu @ model.row_error[mine])
         coef, L, drift = np.empty(state.shape[1]), len(noff) - 1, 0.0
         values, errors = np.empty((1, L)), np.empty((1, L))
-        ends = np.cumsum([0, *(self._entries(int(i)) for i in facets.neurons)])
+        ends = np.append(0, np.cumsum(self._entries(facets.neurons)))
         for k in range(L - 1, -1, -1):
             part = slice(int(noff[k]), int(noff[k + 1]))
             coef[part] = A
@@ -171,10 +171,14 @@ class Hulls:
             A = below
         return Pass(A[None], np.array([total - OWN * error]), np.array([drift]), values, errors), coef
 
-    def _entries(self, neuron: int) -> int:
-        """How many weights a neuron has."""
-        k = int(np.searchsorted(self.noff, neuron, side="right")) - 1
-        return int(self.rows(k).there[neuron - int(self.noff[k])].sum())
+    def _entries(self, neurons: Indices) -> Indices:
+        """How many weights some neurons have."""
+        counts = np.zeros(len(neurons), np.intp)
+        layer = np.searchsorted(self.noff, neurons, side="right") - 1
+        for k in np.unique(layer):
+            mine = layer == k
+            counts[mine] = self.rows(int(k)).there[neurons[mine] - int(self.noff[k])].sum(axis=1)
+        return counts
 
 
 def chords(state: Matrix) -> tuple[Vector, Vector, Vector]:

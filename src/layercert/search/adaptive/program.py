@@ -49,6 +49,9 @@ _OPTIONS: dict[str, Any] = {
     "simplex_strategy": 1,  # dual
     "small_matrix_value": 1e-12,
 }
+#: Nodes of a sparse model are some ten iterations apart; scaling each anew, and taking back what perturbed the costs,
+#: took as long as these.
+_WARM: dict[str, Any] = {"simplex_scale_strategy": 0, "dual_simplex_cost_perturbation_multiplier": 0.0}
 
 
 class Multipliers(NamedTuple):
@@ -161,6 +164,8 @@ class Programs:
         model = _Model((self.A, self.c), (F, f0), self.free)
         if self.hulls is not None:
             model.cuts = Cuts(self.hulls, self.free, self.inputs, model.highs, 3 * model.m + model.rows)
+            for name, value in _WARM.items():
+                model.highs.setOptionValue(name, value)
         if start is not None:
             model.go_on(start)
         return model
