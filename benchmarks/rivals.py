@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from layercert.geometry import Cells
 from layercert.problem import Problem
-from layercert.search.mip import big_m_model
+from layercert.search.mip import Encoding, big_m_model
 
 #: (problem, U, seconds) -> (lower, upper) over all clauses.
 Rival = Callable[[Problem, float, float], tuple[float, float]]
@@ -25,6 +25,14 @@ def available() -> dict[str, Rival]:
     return found
 
 
+def rows_of(model: Encoding) -> Iterator[tuple[list[int], list[float], float, float]]:
+    """Columns, coefficients and ends of each row; lengths are counted in `model.ball`."""
+    rows = model.scaled()
+    for i, (low, high) in enumerate(zip(rows.low.tolist(), rows.high.tolist(), strict=True)):
+        part = slice(rows.ends[i], rows.ends[i + 1])
+        yield rows.columns[part].tolist(), rows.value[part].tolist(), low, high
+
+
 def gurobi(problem: Problem, U: float, seconds: float) -> tuple[float, float]:
     import gurobipy as gp
 
@@ -36,7 +44,7 @@ def gurobi(problem: Problem, U: float, seconds: float) -> tuple[float, float]:
                 kinds = np.where(model.binary, "B", "C")
                 v = m.addMVar(len(model.low), lb=np.array(model.low), ub=np.array(model.high), vtype=kinds)
                 m.setObjective(np.array(model.cost) @ v, gp.GRB.MINIMIZE)
-                for index, value, low, high in model.rows:
+                for index, value, low, high in rows_of(model):
                     row = gp.LinExpr(value, [v[i].item() for i in index])
                     if low == high:
                         m.addLConstr(row, "=", low)
@@ -51,9 +59,9 @@ def gurobi(problem: Problem, U: float, seconds: float) -> tuple[float, float]:
                     return 0.0, math.inf
                 if m.Status == gp.GRB.INFEASIBLE:
                     continue
-                lower = min(lower, m.ObjBound)
+                lower = min(lower, m.ObjBound * model.ball)
                 if m.SolCount:
-                    upper = min(upper, m.ObjVal)
+                    upper = min(upper, m.ObjVal * model.ball)
     return lower, upper
 
 
@@ -69,7 +77,7 @@ def scip(problem: Problem, U: float, seconds: float) -> tuple[float, float]:
             m.addVar(lb=lo, ub=hi, vtype="B" if b else "C", obj=c)
             for lo, hi, b, c in zip(model.low, model.high, model.binary, model.cost, strict=True)
         ]
-        for index, value, low, high in model.rows:
+        for index, value, low, high in rows_of(model):
             row = pyscipopt.quicksum(a * columns[i] for a, i in zip(value, index, strict=True))
             if low == high:
                 m.addCons(row == low)
@@ -82,7 +90,7 @@ def scip(problem: Problem, U: float, seconds: float) -> tuple[float, float]:
         m.optimize()
         if m.getStatus() == "infeasible":
             continue
-        lower = min(lower, m.getDualbound())
+        lower = min(lower, m.getDualbound() * model.ball)
         if m.getNSols():
-            upper = min(upper, m.getObjVal())
+            upper = min(upper, m.getObjVal() * model.ball)
     return lower, upper

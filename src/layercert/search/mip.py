@@ -13,12 +13,12 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import Matrix, Vector
 from layercert.bounds.linear import Relaxation, relax
 from layercert.errors import OptionError
 from layercert.geometry import Cells
@@ -81,7 +81,7 @@ def _solve(task: Task, clause: Clause) -> tuple[float, Vector | None, bool]:
     h.setOptionValue("dual_feasibility_tolerance", 1e-9)
     h.setOptionValue("mip_rel_gap", OWN_GAP * task.gap)
     h.setOptionValue("mip_abs_gap", 1e-10)
-    h.passModel(model.build(highspy))
+    model.hand_over(h)
     clock.check()
     give_time(h)
     ended, interrupted = _run(h)
@@ -154,6 +154,16 @@ def _powers_of_two(sizes: Vector) -> Vector:
     return np.where(usable, np.ldexp(1.0, np.frexp(np.where(usable, sizes, 0.5))[1]), 1.0)
 
 
+class Rows(NamedTuple):
+    """low <= value.columns <= high, row by row: entries ends[i] to ends[i + 1] are those of row i."""
+
+    ends: NDArray[np.int32]
+    columns: NDArray[np.int32]
+    value: Vector
+    low: Vector
+    high: Vector
+
+
 @dataclass
 class Encoding:
     """Columns and rows of one model; columns 0..n-1 are the offset w. All numbers come in as they are meant."""
@@ -165,7 +175,7 @@ class Encoding:
     high: list[float] = field(default_factory=list)
     binary: list[bool] = field(default_factory=list)
     unit: list[float] = field(default_factory=list)  # a column's value is so many times what HiGHS sees
-    rows: list[tuple[Indices, Vector, float, float]] = field(default_factory=list)
+    rows: list[tuple[NDArray[np.int32], Vector, float, float]] = field(default_factory=list)
 
     @property
     def has_binaries(self) -> bool:
@@ -240,15 +250,8 @@ class Encoding:
         for row, d in zip(CW, rhs, strict=True):
             self.row(last, row, -math.inf, float(d))
 
-    def build(self, highspy: Any) -> Any:
-        """The model for HiGHS: columns in their units, each row divided by a power of two near its largest number."""
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(self.low), len(self.rows)
-        lp.col_cost_, lp.col_lower_, lp.col_upper_ = (
-            np.array(self.cost),
-            np.array(self.low),
-            np.array(self.high),
-        )
+    def scaled(self) -> Rows:
+        """The rows over columns in their units, each divided by a power of two near its largest number."""
         ends = np.cumsum([0, *(len(r[0]) for r in self.rows)]).astype(np.int32)
         index = np.concatenate([r[0] for r in self.rows])
         value = np.concatenate([r[1] for r in self.rows]) * np.array(self.unit)[index]
@@ -256,10 +259,16 @@ class Encoding:
         sizes = [np.maximum.reduceat(np.abs(value), ends[:-1])]  # no row is empty
         sizes += [np.where(np.isfinite(end), np.abs(end), 0.0) for end in (low, high)]
         top = _powers_of_two(np.max(sizes, axis=0))
-        lp.row_lower_, lp.row_upper_ = low / top, high / top
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_, lp.a_matrix_.index_ = ends, index
-        lp.a_matrix_.value_ = value / np.repeat(top, np.diff(ends))
-        kinds = highspy.HighsVarType
-        lp.integrality_ = [kinds.kInteger if b else kinds.kContinuous for b in self.binary]
-        return lp
+        return Rows(ends, index, value / np.repeat(top, np.diff(ends)), low / top, high / top)
+
+    def hand_over(self, h: Any) -> None:
+        """The model for HiGHS, as arrays: objects of highspy copy them number by number."""
+        import highspy
+
+        rows = self.scaled()
+        clock.check()
+        h.passModel(
+            len(self.low), len(rows.low), len(rows.value), int(highspy.MatrixFormat.kRowwise),
+            int(highspy.ObjSense.kMinimize), 0.0, np.array(self.cost), np.array(self.low), np.array(self.high),
+            rows.low, rows.high, rows.ends, rows.columns, rows.value, np.array(self.binary, dtype=np.int32),
+        )  # fmt: skip
