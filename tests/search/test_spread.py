@@ -6,13 +6,16 @@ import math
 import os
 import signal
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import layercert as lc
 from helpers.dask_cluster import Cluster, cluster
 from helpers.networks import random_question
+from layercert.arrays import Vector
 from layercert.problem import robustness
 from layercert.programs.stacks import make_chain
 from layercert.search.adaptive import spread
@@ -163,6 +166,48 @@ def test_a_search_goes_on_from_a_file_on_a_cluster(
     assert part.status == "undecided"
     whole = lc.measure(NET, X, "l2", method="adaptive", save=file, scheduler=workers.address)
     assert whole.status == "exact" and whole.upper == pytest.approx(EXACT.upper, rel=2e-6)
+
+
+def box_property(net: lc.Network, x: Vector, radius: float) -> str:
+    """No class but that of x within an l_inf ball of this radius, for each half of the ball."""
+    scores = net(x)
+    label, lines = int(np.argmax(scores)), list[str]()
+    lines += [f"(declare-const X_{i} Real)" for i in range(len(x))]
+    lines += [f"(declare-const Y_{j} Real)" for j in range(len(scores))]
+    for i, value in enumerate(x.tolist()[1:], start=1):
+        lines += [f"(assert (>= X_{i} {value - radius!r}))", f"(assert (<= X_{i} {value + radius!r}))"]
+    first = float(x[0])
+    ends = pairwise((first - radius, first, first + radius))
+    halves = [f"(>= X_0 {low!r}) (<= X_0 {high!r})" for low, high in ends]
+    others = [j for j in range(len(scores)) if j != label]
+    cases = (f"(and {half} (>= Y_{j} Y_{label}))" for half in halves for j in others)
+    return "\n".join([*lines, f"(assert (or {' '.join(cases)}))"])
+
+
+def test_cases_of_a_property_on_a_cluster(workers: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread, "ALONE", 0.0)
+    monkeypatch.setattr("layercert.spec.verify.closed_at_once", lambda network, cases: np.zeros(len(cases), np.bool_))
+    taken: list[int] = []
+    take = Spread._take
+
+    def watched(self: Spread, numbers: list[int], found: spread.Slice) -> object:
+        taken.append(found.closed)
+        return take(self, numbers, found)
+
+    monkeypatch.setattr(Spread, "_take", watched)
+    net, x = random_question(6, 2)
+    distance = lc.measure(net, x, "linf", method="adaptive").upper
+    for factor, answer in ((0.98, "unsat"), (1.02, "sat")):
+        file = tmp_path / f"{answer}.vnnlib"
+        file.write_text(box_property(net, x, factor * distance))
+        spec = lc.load_spec(file)
+        assert len(spec.cases) == 2  # one for each half
+        result = lc.verify_spec(net, spec, None, "adaptive", scheduler=workers.address)
+        assert result.answer == answer == lc.verify_spec(net, spec, None, "adaptive").answer
+        if answer == "unsat":
+            assert sum(taken) > 5 and result.closed == len(spec.cases)
+    with pytest.raises(lc.LayerCertError, match="a search on a cluster records no certificate"):
+        lc.verify_spec(net, spec, None, "adaptive", certificate=True, scheduler=workers.address)
 
 
 def test_what_a_cluster_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -387,6 +387,29 @@ class TestProofs:
         report = lc.check_spec(LINE, self.spec, result.certificates[1:])
         assert not report.ok and "about case 1 of 2" in report.reason
 
+    @pytest.mark.parametrize("method", ["adaptive", "input-split"])
+    def test_a_certificate_comes_from_the_search_that_answered(
+        self, method: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not from a second one."""
+        network = lc.Network.from_arrays(
+            [np.random.default_rng(0).normal(size=(m, n)) for n, m in ((3, 8), (8, 8), (8, 2))],
+            [np.zeros(8), np.zeros(8), np.array([30.0, 0.0])],
+        )
+        monkeypatch.setattr(verify_module, "closed_at_once", lambda _, cases: np.zeros(len(cases), np.bool_))
+        recordings: list[object] = []
+        prove = verify_module.prove
+
+        def watched(*given: object) -> object:
+            recordings.append(given[-1])
+            return prove(*given)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(verify_module, "prove", watched)
+        spec = parse_spec(simple_text([("-1", "1")] * 3, 2, "(>= Y_1 Y_0)"))
+        result = lc.verify_spec(network, spec, method=method, certificate=True)
+        assert result.answer == "unsat" and lc.check_spec(network, spec, result.certificates).ok
+        assert len(recordings) == 1 and recordings[0] is not None
+
     def test_a_proof_of_something_else_is_refused(self) -> None:
         result = lc.verify_spec(LINE, self.spec, certificate=True)
         wider = parse_spec(simple_text([("0", "1")], 2, "(or (and (<= X_0 0.41) (>= Y_1 Y_0)) (>= Y_1 1.5))"))

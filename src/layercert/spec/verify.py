@@ -154,7 +154,7 @@ def verify_spec(
         OptionError: An unknown method or stack, or a time limit out of range.
     """
     check_fit(spec, network)
-    how = How(method, time_limit, False, stack, threads=threads, memory=memory, scheduler=scheduler)
+    how = How(method, time_limit, certificate, stack, threads=threads, memory=memory, scheduler=scheduler)
     started, deadline = clock.now(), deadline_of(time_limit)
     searches, timeout = _sieved(network, spec, how, deadline)
     timeout = timeout or _go_round([case for case in searches if case.answer is None], deadline, threads)
