@@ -149,6 +149,23 @@ def test_what_needs_dense_layers_says_so(everything_is_large: None) -> None:
     assert 0 < result.lower <= result.upper
 
 
+def test_linear_pieces_are_closed_without_dense_layers(everything_is_large: None) -> None:
+    """Nodes without open neurons end searches: the radius is that of the same network with dense layers."""
+    compared = 0
+    for seed in range(40):
+        problem = generic(seed)
+        dense = lc.measure(problem.network, problem.x, label=problem.label, domain=problem.domain)
+        net = stored_sparse(problem.network)
+        assert not net.fits_dense
+        result = lc.measure(net, problem.x, label=problem.label, domain=problem.domain, certificate=True)
+        assert result.status == dense.status
+        assert result.certificate is not None and lc.check(net, result.certificate).ok
+        if math.isfinite(dense.upper):
+            assert result.upper == pytest.approx(dense.upper, rel=2e-6)
+            compared += result.upper > 0
+    assert compared >= 5
+
+
 # Bounds are theorems.
 
 

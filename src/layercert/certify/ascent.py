@@ -22,7 +22,7 @@ from layercert.search.task import Task
 from layercert.system import clock
 
 if TYPE_CHECKING:
-    from layercert.search.adaptive.program import Programs
+    from layercert.search.adaptive.program import Multipliers, Programs
 
 #: Steps of each ascent, and of those at a node that is nearly closed and where few steps help no more.
 STEPS, MANY_STEPS = 4, 64
@@ -116,7 +116,7 @@ class Ascent:
         model = self.model
         mu = np.zeros(int(np.diff(model.first).max()))
         mu[: len(own.weights)] = own.weights
-        at = [c is clause for c in self.task.problem.clauses].index(True)
+        at = self._number(clause)
         lanes = lanes_of(model, state[None], mu[None], np.array([at], np.intp))
         drop_betas(model, lanes)
         optimise(model, lanes, self.setting.r * ENOUGH, steps, np.zeros((1, len(self.setting.x))), clock.timer())
@@ -145,7 +145,7 @@ class Ascent:
         if better.state is None:
             return better
         programs, meets = self.programs
-        state, at = better.state, [c is clause for c in self.task.problem.clauses].index(True)
+        state, at = better.state, self._number(clause)
         settle(state, meets)
         found = programs.solve(at, state, self.setting.r * ENOUGH)
         if found is None:
@@ -153,11 +153,24 @@ class Ascent:
         alpha = np.where(found.alpha >= 0, found.alpha, better.own.alpha)
         return Better(Halfspace(alpha, found.beta, found.mu, found.facets), better.point, state, found.cheating)
 
+    def _exact(self, clause: Clause, region: Any) -> Multipliers | None:
+        """The node's program where every neuron has its side: exact in l_inf."""
+        programs, meets = self.programs
+        state = np.zeros((ROWS, region.lo.shape[1]))
+        state[PHASE], state[LO], state[HI] = region.phase[0], region.lo[0], region.hi[0]
+        settle(state, meets)
+        return programs.solve(self._number(clause), state, self.setting.r * ENOUGH)
+
+    def _number(self, clause: Clause) -> int:
+        return [c is clause for c in self.task.problem.clauses].index(True)
+
     def _piece(self, clause: Clause, region: Any, own: Halfspace) -> Better:
         """Every neuron has its side: the distance program of the linear piece, whose multipliers are beta and mu."""
         sides = region.side[0].astype(np.float64)
-        if not self.task.problem.network.fits_dense:  # a piece's rows are dense
-            return Better(own, sides, None)
+        if not self.task.problem.network.fits_dense:  # the rows of that program are dense, those of the node's are not
+            found = self._exact(clause, region) if math.isinf(self.setting.p) else None
+            mine = own if found is None else Halfspace(own.alpha, found.beta, found.mu)
+            return Better(mine, sides, None)
         answer = self.leaves.solve(sides, np.ones(len(sides), np.bool_), clause, self.task.U)
         lam = np.where(np.isfinite(answer.multipliers), np.maximum(answer.multipliers, 0.0), 0.0)
         return Better(Halfspace(own.alpha, lam[: len(sides)], lam[len(sides) :]), sides, None)

@@ -57,6 +57,12 @@ class Node:
         """Neurons that may have either sign."""
         return np.flatnonzero(open_mask(self.state))
 
+    @property
+    def sides(self) -> Vector:
+        """Of the linear piece of a node without open neurons: 1 where a neuron is on, else -1."""
+        phase, lo = self.state[PHASE], self.state[LO]
+        return np.where((phase > 0) | ((phase == 0) & (lo >= 0)), 1.0, -1.0)
+
 
 @dataclass(frozen=True, eq=False)
 class Packing:

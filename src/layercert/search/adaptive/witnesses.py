@@ -88,6 +88,12 @@ class Witnesses:
             if not (yield from self._move(piece, clause)):
                 return
 
+    def of_piece(self, sides: Vector, clause: int) -> Iterator[Event]:
+        """The nearest unsafe point of a linear piece, in l_inf; no rows are dense."""
+        piece = by_margin(self.pieces, sides, clause, self.ball.cutoff)
+        if piece.value < self.ball.cutoff:
+            yield from self.task.propose(piece.step, self.task.problem.clauses[clause])
+
     def _move(self, piece: Piece, clause: int) -> Generator[Event, None, bool]:
         """The point of a piece as a witness. False where it is none: then nothing is to be had from its neighbours."""
         cutoff = self.ball.cutoff

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
-from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, Kept, keep_rows
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, Kept, keep_rows
 from layercert.search.adaptive.node import Node, settle
 from layercert.search.adaptive.record import Halfspace
 from layercert.search.adaptive.witnesses import Witnesses
@@ -309,18 +309,36 @@ class Worker:
             yield from self.witnesses.seek(step, node.clause)
         if len(node.open):
             return Fate.OPEN
-        leaves = self.witnesses.leaves
         if not self.task.problem.network.fits_dense:
-            return Fate.CLOSED  # a piece's rows are dense; what is proved stays proved
+            return (yield from self._finish(node))
+        leaves = self.witnesses.leaves
         if clock.left() < leaves.seconds:
             return Fate.LATE
         # stable neurons have rows too, unless the whole ball is on their side: theirs is proved for unsafe points only
-        state = node.state
-        sides = np.where((state[PHASE] > 0) | ((state[PHASE] == 0) & (state[LO] >= 0)), 1.0, -1.0)
-        answer = leaves.solve(sides, ball.meets, self.task.problem.clauses[node.clause], ball.cutoff)
+        answer = leaves.solve(node.sides, ball.meets, self.task.problem.clauses[node.clause], ball.cutoff)
         node.bound = max(node.bound, answer.lower)
         self.tell(node)
         yield from self.witnesses.improve(answer.step, answer.value, node.clause)
+        return Fate.CLOSED
+
+    def _finish(self, node: Node) -> Generator[Event, None, Fate]:
+        """Close a linear piece whose distance program would have too many dense rows.
+
+        In l_inf the node's own program is exact there: either its multipliers prove the ball, or the piece has a nearer
+        witness, and the ball shrinks. In other norms what is proved stays proved.
+        """
+        ball = self.ball
+        settle(node.state, ball.meets)
+        for _ in range(PROGRAMS if math.isinf(ball.model.p) else 0):
+            U, found = ball.U, ball.programs.solve(node.clause, node.state, ball.U)
+            if found is None:
+                return Fate.CLOSED if clock.left() > 0 else Fate.LATE
+            self._prove(node, found)
+            if node.bound >= U:
+                break
+            yield from self.witnesses.of_piece(node.sides, node.clause)
+            if ball.U >= U:
+                break
         return Fate.CLOSED
 
     def tell(self, node: Node, rows: bool = False, own: Halfspace | None = None) -> None:
