@@ -100,8 +100,13 @@ def test_a_node_closed_by_what_is_no_number_proves_nothing() -> None:
 def test_a_packed_node_of_another_tree_is_refused() -> None:
     ball = ball_of()
     blob = ball.frontier.blobs()[0]
-    with pytest.raises(ValueError, match="another tree"):
-        Packing(ball.root, np.arange(3)).unpack(blob, 0)
+    packing = Packing.of(ball.root)
+    assert packing.unpack(blob, 0).packed == blob
+    # as many neurons, but others: what a node says of one would be taken for what it says of another
+    wider = np.pad(ball.root, ((0, 0), (1, 0)))
+    for other in (Packing(ball.root, np.arange(3)), Packing(wider, packing.free + 1)):
+        with pytest.raises(lc.LayerCertError, match=r"open nodes are of another tree: .*; go on there, or begin anew"):
+            other.unpack(blob, 0)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -209,9 +214,9 @@ def test_damaged_files_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         file.write_bytes(bad)
         with pytest.raises(lc.LayerCertError, match=r"cannot be read as a saved search .*; delete it to begin anew"):
             lc.measure(net, x, "l1", save=file)
-    monkeypatch.setattr("layercert.search.saved.FORMAT", 2)
+    monkeypatch.setattr("layercert.search.saved.FORMAT", 3)
     file.write_bytes(good)
-    with pytest.raises(lc.LayerCertError, match="has format 1, this version writes format 2; go on with the version"):
+    with pytest.raises(lc.LayerCertError, match="has format 2, this version writes format 3; go on with the version"):
         lc.measure(net, x, "l1", save=file)
     with pytest.raises(lc.LayerCertError, match="no folder"):
         lc.measure(NET, X[0], domain=(0, 1), save=tmp_path / "nowhere" / "a.search")

@@ -29,7 +29,7 @@ from layercert.problem import Problem
 from layercert.system.files import whole_file
 from layercert.system.npz import Damaged, read_numpy
 
-FORMAT = 1
+FORMAT = 2
 #: Seconds between two saves; more where saving takes more than this part of the time.
 PAUSE, SHARE = 10.0, 0.03
 

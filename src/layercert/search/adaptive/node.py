@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import math
 import struct
+import zlib
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
+from layercert.errors import OptionError
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, open_mask
 from layercert.search.adaptive.record import Halfspace
 
-#: clause, bound, radius, splits, what it has had; how many weights, neurons that are open in the root, open, split ones
-_HEAD = struct.Struct("<iddiiiiii")
+#: clause, bound, radius, splits, what it has had, how many weights; which neurons are open in the root, by a checksum;
+#: how many are open here, and split
+_HEAD = struct.Struct("<iddiiiIii")
 #: What a neuron that is open in the root is here: open, split, or stable by its bounds; the sign is its side.
 _SPLIT, _STABLE = 1, 2
 #: What a node has had: its linear programs; a root, its cheap bounds and no others.
@@ -71,6 +75,11 @@ class Packing:
     root: Matrix
     free: Indices  # neurons that are open in the root
 
+    @cached_property
+    def mark(self) -> int:
+        """Of the neurons that are open in the root: a node says of each of them what it is, and names none."""
+        return zlib.crc32(self.free.astype("<i8").tobytes())
+
     @staticmethod
     def of(root: Matrix) -> Packing:
         return Packing(root, np.flatnonzero((root[LO] < 0) & (root[HI] > 0)))
@@ -89,17 +98,20 @@ class Packing:
             has_had = _PROGRAMS * (node.programmed and not len(node.wanted)) + _CHEAP * node.cheap
             head = _HEAD.pack(
                 node.clause, node.bound, node.radius, node.splits, has_had,
-                len(node.weights), len(self.free), int(is_open.sum()), int(is_split.sum()),
+                len(node.weights), self.mark, int(is_open.sum()), int(is_split.sum()),
             )  # fmt: skip
             node.packed = head + b"".join(part.tobytes() for part in parts)
         return node.packed
 
     def unpack(self, blob: bytes, number: int) -> Node:
         """The node again, but for what a pass has to compute."""
-        clause, bound, radius, splits, has_had, rows, free, opened, split = _HEAD.unpack_from(blob)
-        if free != len(self.free) or len(blob) != _HEAD.size + free + 12 * opened + 4 * split + 8 * rows:
-            raise ValueError("a packed node is of another tree")
-        at = _HEAD.size
+        clause, bound, radius, splits, has_had, rows, mark, opened, split = _HEAD.unpack_from(blob)
+        at, free = _HEAD.size, len(self.free)
+        if mark != self.mark or len(blob) != at + free + 12 * opened + 4 * split + 8 * rows:
+            raise OptionError(
+                "the open nodes are of another tree: the bounds with which this search began are not those that are "
+                "found here, by another version of LayerCert or on another machine; go on there, or begin anew"
+            )
 
         def take(count: int, kind: str) -> NDArray[np.float64]:
             nonlocal at
