@@ -38,13 +38,16 @@ def main() -> int:
     counts = {kind: args.cases or max(1, round(KINDS[kind][1] * args.part)) for kind in kinds}
     tallies, start = {kind: Tally() for kind in kinds}, time.monotonic()
     console = Console(soft_wrap=True)
-    stopped = False
+    stopped, told = False, 0
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("cases", total=sum(counts.values()))
         try:
             for kind, tally in run(counts, args.seed, args.jobs, args.first):
                 tallies[kind].add(tally)
                 progress.advance(bar, tally.cases)
+                if not console.is_terminal and (share := int(progress.tasks[bar].percentage) // 10) > told:
+                    told = share
+                    print(f"{share}0 % of the cases", file=sys.stderr, flush=True)
                 for number, text in tally.faults:
                     console.print(f"{kind} {number}: {text}", markup=False, highlight=False)
                     again = f"--kind {kind} --first {number} --cases 1 --seed {args.seed} --jobs 1"

@@ -25,6 +25,7 @@ from soundness.kind import Kind, Outcome
 from soundness.pieces import lent, resumed
 from soundness.proofs import certificates
 from soundness.properties import properties
+from soundness.ways import ways
 
 #: Every kind, and how many cases of it a full run has.
 KINDS: dict[str, tuple[Kind, int]] = {
@@ -44,6 +45,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "facets": (facets, 2000),
     "resumed": (resumed, 1000),
     "lent": (lent, 600),
+    "ways": (ways, 400),
 }
 #: Seconds after which a case that does not end is a fault; compiling is part of the first ones, on busy machines too.
 PATIENCE = 1200

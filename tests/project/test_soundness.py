@@ -18,6 +18,7 @@ from soundness.judge import Judge, claim_faults, faults
 from soundness.properties import violation
 from soundness.questions import Question
 from soundness.truth import Exact, Length, Unsafe
+from soundness.ways import Ways
 
 #: This part of a full run, of each kind.
 PART = 0.006
@@ -77,6 +78,14 @@ class TestTruth:
         assert not honest(open_, problem, 0.1)  # the bound is far from what brute force finds
         crossing = lc.robustness(self.LINE, [0.4999999999999999])
         assert not honest(open_, crossing, 1e-16)  # beyond the tie points are unsafe by far
+
+    def test_ways_that_contradict_each_other_are_found(self) -> None:
+        question = Question(self.LINE, np.array([0.2]), math.inf)
+        ways = Ways(question, np.random.default_rng(0))
+        good = ways.measure("one")
+        assert good.status == "exact" and ways.texts == []
+        ways._bounds("two", good.upper * 1.001, math.inf)
+        assert ways.texts == [f"({good.upper * 1.001!r}, 'two') is proved, ({good.upper!r}, 'one') has a witness"]
 
     def test_a_report_that_is_false_is_found(self) -> None:
         proof = lc.measure(self.LINE, [0.2], certificate=True).certificate
