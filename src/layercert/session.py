@@ -297,6 +297,8 @@ class Session:
     def _take_up(self, before: Saved) -> Iterator[Event]:
         """What an earlier run of the same search had found."""
         self.progress.incumbent.recall(before.witness, before.nearest, before.unsettled)
+        if self.recorder is not None and before.tree is not None and before.tree.record:
+            self.recorder.resumed(before.tree.record, None)  # it may have been all that is needed
         yield Bound(before.lower)
 
     def _task_within(self, reach: float) -> tuple[Scaled, Task]:

@@ -214,9 +214,9 @@ def test_damaged_files_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         file.write_bytes(bad)
         with pytest.raises(lc.LayerCertError, match=r"cannot be read as a saved search .*; delete it to begin anew"):
             lc.measure(net, x, "l1", save=file)
-    monkeypatch.setattr("layercert.search.saved.FORMAT", 3)
+    monkeypatch.setattr("layercert.search.saved.FORMAT", 4)
     file.write_bytes(good)
-    with pytest.raises(lc.LayerCertError, match="has format 2, this version writes format 3; go on with the version"):
+    with pytest.raises(lc.LayerCertError, match="has format 3, this version writes format 4; go on with the version"):
         lc.measure(net, x, "l1", save=file)
     with pytest.raises(lc.LayerCertError, match="no folder"):
         lc.measure(NET, X[0], domain=(0, 1), save=tmp_path / "nowhere" / "a.search")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Vector
 from layercert.search.adaptive.model import Kept, Model
-from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.record import BallRecorder, Halfspace
 
 #: Slopes of rows are kept as parts of this, and multipliers up to this size.
 PARTS, MOST = 255, 1e29
@@ -62,7 +62,16 @@ class Forest:
         """The distance that the leaves of all trees prove."""
         if len(self.roots) < clauses:
             return 0.0
-        return min((plan.bound for plan in self.plans.values() if plan.children is None), default=0.0)
+        least, waiting = math.inf, list(self.roots.values())
+        while waiting:
+            plan = self.plans.get(waiting.pop())
+            if plan is None:
+                return 0.0
+            if plan.children is None:
+                least = min(least, plan.bound)
+            else:
+                waiting += plan.children
+        return least
 
     def root(self, node: int, clause: int) -> None:
         self.roots[clause] = node
@@ -110,6 +119,17 @@ class Recording:
             self.forests.remove(min(others, key=lambda forest: forest.reached(len(forest.roots))))
         self.forests.append(Forest(radius, model))
         return self.forests[-1]
+
+    def packed(self, ball: BallRecorder, made: int) -> bytes:
+        from layercert.certify.kept import packed
+
+        assert isinstance(ball, Forest)
+        return packed(self, ball, made)
+
+    def resumed(self, record: bytes, model: Model | None) -> Forest:
+        from layercert.certify.kept import resumed
+
+        return resumed(self, record, model)
 
     def forest_for(self, radius: float, clauses: int) -> Forest:
         """What is worth replaying for a proof in the ball of this radius: the smallest that reaches it."""

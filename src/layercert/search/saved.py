@@ -1,8 +1,9 @@
 """Searches that survive: what is left to do, in a file that is there as a whole or not at all.
 
 A file belongs to one question: the network, the input, the norm, the region asked about and the classes, by a hash. It
-holds the open nodes of the tree, what the closed ones proved, the bounds and the witness. Whoever reads it believes the
-bounds, as a search believes its own memory; a checksum tells where bytes were lost. The witness is looked at again.
+holds the open nodes of the tree, what the closed ones proved, the bounds and the witness; where a certificate is asked
+for, also what was recorded for it. Whoever reads it believes the bounds, as a search believes its own memory; a
+checksum tells where bytes were lost. The witness is looked at again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from layercert.problem import Problem
 from layercert.system.files import whole_file
 from layercert.system.npz import Damaged, read_numpy
 
-FORMAT = 2
+FORMAT = 3
 #: Seconds between two saves; more where saving takes more than this part of the time.
 PAUSE, SHARE = 10.0, 0.03
 
@@ -47,6 +48,8 @@ class Tree:
         closed: How many nodes are closed.
         made: How many nodes there were.
         nodes: The open nodes, packed (search/adaptive/node.py).
+        numbers: Those of the open nodes; none where nobody knows them.
+        record: What was recorded for a certificate, as the recorder packs it; nothing where none was asked for.
     """
 
     radius: float
@@ -57,6 +60,12 @@ class Tree:
     closed: int
     made: int
     nodes: list[bytes]
+    numbers: list[int] = field(default_factory=list)
+    record: bytes = b""
+
+
+#: What of a tree is a number.
+_IN_HEAD = ("radius", "built", "proved", "patience", "closed_bound", "closed", "made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +101,13 @@ class Saved:
             "nearest": float(self.nearest).hex(),
             "reach": float(self.reach).hex(),
             "seconds": self.seconds,
-            "tree": None if self.tree is None else {**asdict(replace(self.tree, nodes=[])), "nodes": None},
+            "tree": None if self.tree is None else {key: getattr(self.tree, key) for key in _IN_HEAD},
         }
         body = b"".join(nodes)
         arrays = {"nodes": np.frombuffer(body, np.uint8), "sizes": np.array([len(node) for node in nodes], "<i8")}
+        if self.tree is not None:
+            arrays["numbers"] = np.array(self.tree.numbers, "<i8")
+            arrays["record"] = np.frombuffer(self.tree.record, np.uint8)
         for name in ("witness", "unsettled"):
             vector = getattr(self, name)
             arrays[name] = np.zeros(0) if vector is None else vector.astype("<f8")
@@ -126,7 +138,10 @@ class Saved:
             ends = np.cumsum(arrays["sizes"])
             starts = ends - arrays["sizes"]
             nodes = [body[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-            tree = None if head["tree"] is None else Tree(**{**head["tree"], "nodes": nodes})
+            tree = None
+            if head["tree"] is not None:
+                numbers, record = arrays["numbers"].tolist(), arrays["record"].astype(np.uint8).tobytes()
+                tree = Tree(**head["tree"], nodes=nodes, numbers=numbers, record=record)
             return Saved(
                 head["question"], float.fromhex(head["lower"]), witness,
                 float.fromhex(head["nearest"]), unsettled, float.fromhex(head["reach"]), head["seconds"], tree,
@@ -141,7 +156,8 @@ class Saved:
 
 def _digest(head: dict[str, Any], arrays: dict[str, Any]) -> str:
     parts = [json.dumps(head, sort_keys=True).encode()]
-    parts += [arrays[name].tobytes() for name in ("nodes", "sizes", "witness", "unsettled")]
+    names = ("nodes", "sizes", "witness", "unsettled", "numbers", "record")
+    parts += [arrays[name].tobytes() for name in names if name in arrays]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 

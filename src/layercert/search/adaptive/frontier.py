@@ -95,12 +95,13 @@ class Frontier:
             else:
                 self._queue.push(node.bound, waiting)
 
-    def restore(self, blobs: Iterable[bytes]) -> None:
-        """Nodes that were packed elsewhere."""
+    def restore(self, blobs: Iterable[bytes], numbers: Sequence[int] = ()) -> None:
+        """Nodes that were packed elsewhere, with the numbers that they had there or with new ones."""
         with self.lock:
-            for blob in blobs:
+            for i, blob in enumerate(blobs):
                 self._bytes += len(blob) + BESIDE
-                self._queue.push(bound_of(blob), (self.number(), blob))
+                number = numbers[i] if numbers else self.number()
+                self._queue.push(bound_of(blob), (number, blob))
 
     def take(self) -> Node | None:
         """The best node, into somebody's hands; None where none waits."""
@@ -181,9 +182,13 @@ class Frontier:
 
     def blobs(self) -> list[bytes]:
         """All open nodes, packed."""
+        return [blob for _, blob in self.numbered()]
+
+    def numbered(self) -> list[tuple[int, bytes]]:
+        """The same with their numbers."""
         with self.lock:
             waiting = [*self._queue.items(), *(each for _, each in self._latest), *self._hands.values()]
-            return [each[1] if isinstance(each, tuple) else self.packing.pack(each) for each in waiting]
+            return [each if isinstance(each, tuple) else (each.number, self.packing.pack(each)) for each in waiting]
 
 
 def _bound(each: Waiting) -> float:

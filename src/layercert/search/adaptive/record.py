@@ -51,3 +51,9 @@ class Recorder(Protocol):
 
     def ball(self, radius: float, model: Model) -> BallRecorder:
         """A search in another ball begins, with nodes of its own, on this model."""
+
+    def packed(self, ball: BallRecorder, made: int) -> bytes:
+        """What was told of a ball, its nodes below the number `made`, for a search that goes on from there."""
+
+    def resumed(self, record: bytes, model: Model | None) -> BallRecorder:
+        """A search that was packed goes on, and nothing else was told; without a model it has nothing left to do."""

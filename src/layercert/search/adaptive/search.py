@@ -48,7 +48,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     effort = effort or suited(problem.network)
     again = recorder is not None  # a search for its record: the answer is known, and bounds on the way are of no use
     saved = None if again else task.saved
-    recorder = recorder or (task.recorder if saved is None else None)  # half a tree is no record
+    recorder = recorder or task.recorder
     if not problem.clauses:
         yield Bound(task.U)
         return

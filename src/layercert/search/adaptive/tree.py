@@ -24,7 +24,7 @@ from layercert.search.adaptive.model import HI, LO, Model, build
 from layercert.search.adaptive.node import Node, Packing
 from layercert.search.adaptive.pieces import is_sparse
 from layercert.search.adaptive.pool import Pool
-from layercert.search.adaptive.record import Recorder
+from layercert.search.adaptive.record import BallRecorder, Recorder
 from layercert.search.adaptive.worker import ROOTS, Worker
 from layercert.search.events import Bound, Event
 from layercert.search.saved import Tree
@@ -108,8 +108,14 @@ class Ball:
             self.frontier.closed_bound, self.frontier.closed = saved.closed_bound, saved.closed
             self.frontier.made = saved.made
             self.frontier.share = 1.0 - share_of(saved.nodes, clauses)
-            self.frontier.restore(saved.nodes)
-        self.recorder = None if recorder is None else recorder.ball(self.cutoff, self.model)
+            self.frontier.restore(saved.nodes, saved.numbers)
+        self.book, self.recorder = recorder, self._recorder(recorder, saved)
+
+    def _recorder(self, recorder: Recorder | None, saved: Tree | None) -> BallRecorder | None:
+        """Who is told of this ball: nobody where the first half of the tree was not recorded."""
+        if recorder is None or (saved is not None and not saved.record):
+            return None
+        return recorder.ball(self.cutoff, self.model) if saved is None else recorder.resumed(saved.record, self.model)
 
     @property
     def maps(self) -> list[csr_array]:
@@ -157,12 +163,16 @@ class Ball:
         """All that has to be kept for the search to go on from here; None before there is a tree."""
         if not self.started:
             return None
-        frontier = self.frontier
+        frontier, record = self.frontier, b""
         with frontier.lock:
-            return Tree(
-                self.radius, self.built, self.proved, self.patience, frontier.closed_bound, frontier.closed,
-                frontier.made, frontier.blobs(),
-            )  # fmt: skip
+            nodes, made = frontier.numbered(), frontier.made
+            closed_bound, closed = frontier.closed_bound, frontier.closed
+        if self.book is not None and self.recorder is not None:
+            record = self.book.packed(self.recorder, made)
+        return Tree(
+            self.radius, self.built, self.proved, self.patience, closed_bound, closed, made,
+            [blob for _, blob in nodes], [number for number, _ in nodes], record,
+        )  # fmt: skip
 
     def run(self, first: Iterator[Event] | None = None) -> Generator[Event, None, None]:
         """The events of the search; `first` is what one of the workers does before it takes nodes."""
