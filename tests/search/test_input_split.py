@@ -27,7 +27,7 @@ from layercert.search.input_split.exclude import linear_rows, shave, weigh
 from layercert.search.input_split.forms import spread
 from layercert.search.input_split.frontier import Frontier
 from layercert.search.input_split.model import build, scratch
-from layercert.search.input_split.search import sides_of
+from layercert.search.input_split.search import LONGER, Cover, sides_of
 from layercert.search.task import Task
 from layercert.system import clock
 
@@ -289,3 +289,12 @@ def test_the_kernel_looks_at_the_clock_inside_a_box() -> None:
             workers(boxes)
         assert not side[1].any()  # the second box was not begun
         assert (workers(boxes).unstable >= 0).all()
+
+
+def test_several_threads_take_longer_rounds_of_what_waits() -> None:
+    problem = generic(0)
+    task = Task(problem, make_chain("default", problem.norm), 1.0)
+    one, two = (Cover(task, Effort(threads=threads, batch=4), 1.0) for threads in (1, 2))
+    for waiting, rounds in ((3, (4, 8)), (40, (4, 10)), (10_000, (4, LONGER * 8))):
+        one.frontier.size = two.frontier.size = waiting
+        assert (one._round(), two._round()) == rounds

@@ -28,6 +28,9 @@ from layercert.search.task import Task
 
 #: Beyond this many inputs there are too many directions to cut, beyond this many neurons forms are too long.
 FEW_INPUTS, MOST_NEURONS = 6, 4096
+#: Several threads take a quarter of the boxes that wait, up to so many times their batch: between two rounds one works
+#: alone, for as long as the others examine a dozen boxes each.
+SHARE, LONGER = 4, 16
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Cover:
         lower = 0.0
         with Workers(self.model, effort.threads) as workers:
             while len(self.frontier):
-                boxes = self.frontier.pop(effort.batch * effort.threads)
+                boxes = self.frontier.pop(self._round())
                 lower = max(lower, min(float(boxes.key.min()), self.frontier.least(), self.closed))
                 yield Bound(min(lower, self.U))  # in every round, raised or not: whoever listens watches the clock
                 boxes = self._inside(boxes)
@@ -113,6 +116,11 @@ class Cover:
                 yield from self._witnesses(boxes, found)
                 yield from self._open(boxes, found)
         yield Bound(min(self.U, self.closed))
+
+    def _round(self) -> int:
+        """How many boxes are examined at once."""
+        most = self.effort.batch * self.effort.threads
+        return most if self.effort.threads == 1 else min(max(most, len(self.frontier) // SHARE), LONGER * most)
 
     def _inside(self, boxes: Boxes) -> Boxes:
         """The boxes nearer than U, cut down to today's ball."""
