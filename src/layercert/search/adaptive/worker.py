@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from layercert.search.adaptive.program import Multipliers
     from layercert.search.adaptive.tree import Ball
 
-#: Nodes this near to U (relative) get linear programs, so many at most, while each closes this share of the gap.
-NEAR, PROGRAMS, PROGRAM_SHARE = 5e-2, 6, 0.2
+#: Nodes this near to U (relative) get linear programs, those with facets a little earlier; so many at most, while each
+#: closes this share of the gap.
+NEAR, NEAR_WITH_FACETS, PROGRAMS, PROGRAM_SHARE = 0.05, 0.1, 6, 0.2
 #: A program tells what to split if it is no further below U than this many times the bound that is known.
 TELLING = 2.0
 #: In the tail, nodes this near to U (relative) of trees with facets, programs prove what is proved: what the ascent and
@@ -128,7 +129,8 @@ class Worker:
 
     def wants_programs(self, node: Node) -> bool:
         """Is it near enough to U for linear programs?"""
-        return not node.programmed and node.bound > (1.0 - NEAR) * self.ball.U and math.isinf(self.ball.model.p)
+        near = NEAR if self.ball.hulls is None else NEAR_WITH_FACETS
+        return not node.programmed and node.bound > (1.0 - near) * self.ball.U and math.isinf(self.ball.model.p)
 
     def _in_tail(self, node: Node) -> bool:
         return self.ball.hulls is not None and node.bound > (1.0 - TAIL) * self.ball.U
