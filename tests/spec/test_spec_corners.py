@@ -13,6 +13,7 @@ import layercert as lc
 from helpers.brute import brute_force
 from helpers.properties import float32_network, simple_text
 from helpers.tiny import examples, seeds
+from layercert.errors import SpecError
 from layercert.network import Network
 from layercert.spec.cases import Case, Spec
 from layercert.spec.problems import problem_of
@@ -146,3 +147,16 @@ class TestLongCoefficients:
             assert growth.status == "exact"
             assert growth.lower <= true <= growth.upper
             assert growth.upper - growth.lower <= 1e-6 * growth.upper
+
+
+def test_a_file_name_is_no_property_and_no_network() -> None:
+    """What was meant is said: load_spec and load around them."""
+    network = Network.from_arrays([np.eye(2)], [np.zeros(2)])
+    spec = parse_spec(simple_text([(0.0, 1.0)] * 2, 2, "(>= Y_0 5.0)"))
+    for ask in (lc.verify_spec, lc.measure_spec):
+        with pytest.raises(SpecError, match=r"a property is what lc.load_spec\(FILE\) returns, got str 'prop.vnnlib'"):
+            ask(network, "prop.vnnlib")  # type: ignore[operator]
+        with pytest.raises(lc.LayerCertError, match="load"):
+            ask("net.onnx", spec)  # type: ignore[operator]
+    with pytest.raises(SpecError, match="a property is what"):
+        lc.check_spec(network, "prop.vnnlib", [])  # type: ignore[arg-type]

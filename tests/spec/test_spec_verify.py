@@ -345,7 +345,7 @@ class TestAnswers:
         assert str(result).startswith("timeout: 0 of 1 cases closed")
 
     def test_interrupted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def stop(*_: object) -> None:
+        def stop(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr("layercert.search.task.attack", stop)

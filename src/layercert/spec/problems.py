@@ -18,12 +18,17 @@ from layercert.errors import SpecError
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
+from layercert.questions import check_network
 from layercert.spec.cases import Case, Row, Spec
 from layercert.spec.rounding import float_above, float_below
 
 
 def check_fit(spec: Spec, network: Network) -> None:
     """The property must speak about this network's inputs and outputs."""
+    check_network(network)
+    if not isinstance(spec, Spec):
+        got = f"{type(spec).__name__} {str(spec)!r:.60}"
+        raise SpecError(f"a property is what lc.load_spec(FILE) returns, got {got}; write lc.load_spec(...) around it")
     for what, wanted, there in (("inputs", spec.inputs, network.inputs), ("outputs", spec.outputs, network.classes)):
         if wanted != there:
             raise SpecError(
