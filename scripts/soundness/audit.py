@@ -45,7 +45,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "facets": (facets, 2000),
     "resumed": (resumed, 1000),
     "lent": (lent, 600),
-    "ways": (ways, 400),
+    "ways": (ways, 120),
 }
 #: Seconds after which a case that does not end is a fault; compiling is part of the first ones, on busy machines too.
 PATIENCE = 1200
