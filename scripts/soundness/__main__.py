@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 import time
+from multiprocessing import active_children
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +69,9 @@ def main() -> int:
     print(f"{cases} cases, {faults} faults, seed {args.seed}, {minutes:.1f} minutes")
     sys.stdout.flush()
     if stopped:
-        os._exit(1 if faults else 0)  # workers may still be at a block
+        for worker in active_children():  # at a block, or waiting for one that nobody will send
+            worker.terminate()
+        os._exit(1 if faults else 0)
     return 1 if faults else 0
 
 
