@@ -140,10 +140,27 @@ def _questions(what: str) -> Iterator[Callable[[], object]]:
         yield partial(proved, norm, ADAPTIVE)
         yield partial(measure, tiny, x, norm, method=ADAPTIVE)
     yield partial(proved, "linf", INPUT_SPLIT)
+    yield _curved
     for method in METHODS:
         for norm in NORMS:
             yield partial(measure, tiny, x, norm, domain=domain, method=method, time_limit=PATIENCE)
         yield partial(measure, tiny, x, "l2", method=method, time_limit=PATIENCE)
+
+
+def _curved() -> None:
+    """Parabolas of a sparse first layer, which are for networks too large to be a question here."""
+    import numpy as np
+
+    from layercert.network import Network
+    from layercert.problem import robustness
+    from layercert.programs.stacks import make_chain
+    from layercert.search.adaptive.tree import Ball, Effort
+    from layercert.search.task import Task
+
+    weights = [np.eye(4), np.ones((3, 4)) - np.eye(3, 4), np.eye(2, 3)]
+    tiny = Network.from_arrays(weights, [np.zeros(4), np.array([-0.5, 0.0, 0.5]), np.zeros(2)])
+    problem = robustness(tiny, [0.2, -0.1, 0.3, 0.4], "l2")
+    Ball(Task(problem, make_chain("default", problem.norm)), Effort(), None, 1.0, curved=True).quick()
 
 
 def help_first() -> None:

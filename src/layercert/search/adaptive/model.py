@@ -91,9 +91,10 @@ def keep_rows(net: PackedNetwork, most: int = MOST_KEPT) -> Kept:
     )  # fmt: skip
 
 
-def build(problem: Problem, U: float) -> tuple[Model, Matrix]:
-    """The model on the ball of radius U, and the root's state."""
+def build(problem: Problem, U: float, curved: bool = False) -> tuple[Model, Matrix]:
+    """The model on the ball of radius U, and the root's state; `curved`: its bounds by parabolas too (curved.py)."""
     from layercert.search.adaptive.cap import whole_ball
+    from layercert.search.adaptive.curved import curve_layer
     from layercert.search.adaptive.lanes import Constants
     from layercert.search.adaptive.layers import tighten_layer
 
@@ -135,6 +136,9 @@ def build(problem: Problem, U: float) -> tuple[Model, Matrix]:
             state[LO, part], state[HI, part] = lo, hi
         tighten_layer(model, kept, state, cap, above, k, 0, clock.timer())
         clock.check()
+        if curved and k > 0:
+            curve_layer(model, state, U, k, clock.timer())
+            clock.check()
         Z = np.maximum(np.abs(state[LO, part]), np.abs(state[HI, part]))
         model.Q[part] += OF_VALUES * noise * Z
         below = np.maximum(state[HI, part], 0.0)

@@ -9,6 +9,7 @@ from contextlib import closing
 import numpy as np
 
 from layercert.network import Network
+from layercert.search.adaptive.curved import is_suited
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.record import Recorder
 from layercert.search.adaptive.tree import Ball, Effort
@@ -62,6 +63,9 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     first, proved = task.incumbent.witness, 0.0
     if saved is not None:
         radius, proved, first = saved.radius, saved.proved, None
+    if task.enough and saved is None and recorder is None and is_suited(problem.network, problem.norm):
+        ball = _smaller(task, effort, None, radius)
+        yield Bound(max(0.0, min(ball.quick(), ball.U)))
     while True:
         if not again and saved is None and problem.network.neurons > MANY and not task.enough:
             for event in _first_bounds(task, effort, recorder, proved, radius):
@@ -87,10 +91,16 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         proved, radius = ball.proved, min(GROWTH * radius, task.cutoff)
 
 
+def _smaller(task: Task, effort: Effort, recorder: Recorder | None, radius: float) -> Ball:
+    """A ball for a bound on the way: with parabolas where there are any, and nobody wants a record."""
+    curved = recorder is None and is_suited(task.problem.network, task.problem.norm)
+    return Ball(task, effort, recorder, radius, curved=curved)
+
+
 def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
     """Bisect for a radius that the roots of all clauses prove with a few steps each."""
     for _ in range(ATTEMPTS):
-        ball = Ball(task, effort, recorder, 0.5 * (low + high))
+        ball = _smaller(task, effort, recorder, 0.5 * (low + high))
         reached = min(ball.quick(), ball.U)
         high = high if reached >= ball.U else ball.U
         low = max(low, reached)
@@ -107,7 +117,7 @@ def _climb(task: Task, effort: Effort, recorder: Recorder | None, low: float, hi
     """
     growth = CLIMB
     while 0.0 < low < HOPEFUL * min(high, task.goal) and growth > LEAST_CLIMB:
-        ball = Ball(task, effort, recorder, growth * low)
+        ball = _smaller(task, effort, recorder, growth * low)
         with closing(ball.run()) as events:
             for event in events:
                 yield event
@@ -148,7 +158,7 @@ def _smaller_balls(
     share = FIRST_SHARE
     for _ in range(STAGES):
         radius = low + share * (high - low)
-        ball = Ball(task, effort, recorder, radius)
+        ball = _smaller(task, effort, recorder, radius)
         proved = True
         with closing(ball.run()) as events:
             for event in events:

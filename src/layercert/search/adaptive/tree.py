@@ -71,7 +71,8 @@ class Ball:
     """The search inside one ball around x; the part of it that matters shrinks as witnesses are found.
 
     With `saved` the tree goes on where another search left it. `parts` keeps what is built for those that follow, with
-    the same problem and ball: on the worker of a cluster, the model, what rows keep, and linear programs.
+    the same problem and ball: on the worker of a cluster, the model, what rows keep, and linear programs. `curved`:
+    neurons of the first layer have parabolas beside their lines (curved.py), which are neither recorded nor saved.
     """
 
     def __init__(
@@ -82,15 +83,17 @@ class Ball:
         radius: float,
         saved: Tree | None = None,
         parts: dict[str, Any] | None = None,
+        *,
+        curved: bool = False,
     ) -> None:
-        self.task, self.effort = task, effort
+        self.task, self.effort, self.curved = task, effort, curved
         self.radius = radius
         self.built = self.cutoff if saved is None else saved.built  # the ball that the root's bounds hold in
         self.asked = PackedProblem.of(task.problem)
         self.model: Model
         parts = {} if parts is None else parts
         if "model" not in parts:
-            parts["model"] = build(task.problem, self.built)
+            parts["model"] = build(task.problem, self.built, curved)
         self.model, self.root = parts["model"]
         self.rows = int(np.diff(self.model.first).max())  # of the longest clause
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball

@@ -270,6 +270,8 @@ class Worker:
             bounds = np.fmax(bounds, optimise(ball.model, lanes, ball.U, steps, batch.points, clock.timer()))
             for n in range(len(nodes)):
                 store(lanes, n, batch.states[n], batch.mus[n])
+        if ball.curved:
+            bounds = self._curve(batch, bounds)
         for n, node in enumerate(nodes):
             node.state, node.weights = batch.states[n], batch.mus[n, : len(node.weights)]
             node.bound = float(bounds[n])
@@ -277,6 +279,15 @@ class Worker:
                 self._settle(node.state)
         clock.check()
         return batch.points
+
+    def _curve(self, batch: Batch, bounds: Vector) -> Vector:
+        """Raise bounds to the whole ball where F is positive on a node's part of it by parabolas."""
+        from layercert.search.adaptive.curved import curve_objective
+        from layercert.search.adaptive.lanes import lanes_of
+
+        lanes = lanes_of(self.ball.model, batch.states, batch.mus, batch.clauses)
+        least = curve_objective(self.ball.model, lanes, self.ball.U)
+        return np.where(least > 0.0, np.fmax(bounds, self.ball.U), bounds)
 
     def _settle(self, state: Matrix) -> None:
         """On dense layers programs that hold settled neurons take ten times as long, and nothing is gained."""
