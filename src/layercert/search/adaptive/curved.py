@@ -33,7 +33,7 @@ from layercert.search.adaptive.lines import is_on, is_open
 from layercert.search.adaptive.model import COEF, HI, LO, OWN, PHASE, Model
 
 #: Shares of the ball that are tried: the small one serves rows that read the whole input, the large one those of a
-#: convolution. Four shares and centres other than x bring a per cent more and take twice as long.
+#: convolution.
 SHARES = np.array([0.05, 0.2])
 
 
