@@ -143,7 +143,7 @@ class Worker:
         effort, ball = self.effort, self.ball
         work = Work(effort.candidates, effort.probe_steps, effort.steps, effort.rounds, effort.passes)
         if all(self._in_tail(node) for node in nodes):
-            work = Work(1, 0, 2, 1, 1)
+            work = Work(candidates=1, probe_steps=0, steps=2, rounds=1, passes=1)
         batch, timer = self._batch(nodes), clock.timer()
         children, neurons = expand(ball.model, self.kept, batch, ball.U, ball.U, work, timer)
         for n, node in enumerate(nodes):
