@@ -187,7 +187,7 @@ class Proof:
             self.err[part] = self.num(float(self.eps) * (4 * size + 3 * M) + float(self.tiny))
             at, side = np.tile(np.arange(part.start, part.stop), 2), np.repeat([1, -1], len(M))
             slopes = np.tile(self.nearer(), (len(at), 1))
-            self.use(k, at, side, 0.0 * at, 0.0 * at, slopes, 0 * slopes, None)
+            self.use(k, at, side, 0.0 * at, 0.0 * at, np.inf, slopes, 0 * slopes, None)
             Z = np.abs(self.known[:2, part]).max(axis=0)
             self.err[part] = self.num(float(self.eps) * (4 * Z + 3 * M) + float(self.tiny))
             self.P.append(np.maximum(self.known[1, part], 0.0))
@@ -249,7 +249,7 @@ class Proof:
         excludes = s[0] < math.inf and s[0] * (1 - self.slip) > self.ball.sigma(g)[0]  # Theorem 2
         return g, s, size, kept, bool(excludes)
 
-    def use(self, k, at, side, pull, lam, slopes, splits, half):
+    def use(self, k, at, side, pull, lam, limit, slopes, splits, half):
         """Bound neurons of layer k (Theorem 3); False when one has no value left."""
         t, lam, own = self.num(side), self.num(lam), at - self.starts[k - 1]
         A, c, err = t[:, None] * self.num(self.floats[k - 1][own]), t * self.b[k - 1][own], self.err[at]
@@ -267,9 +267,9 @@ class Proof:
         drop = self.ball.sigma(h)
         value = c - drop - self.slip * (terms + drop) - self.tiny
         value = np.nextafter([down(v) for v in value], -np.inf) if self.exact else value  # zero: open, as in floats
-        low, high = np.isfinite(value) & (side > 0), np.isfinite(value) & (side < 0)
-        np.maximum.at(self.known[0], at[low], value[low])
-        np.minimum.at(self.known[1], at[high], -value[high])
+        value = np.where(np.isfinite(value), np.minimum(value, limit), -np.inf)
+        np.maximum.at(self.known[0], at[side > 0], value[side > 0])
+        np.minimum.at(self.known[1], at[side < 0], -value[side < 0])
         return not (self.known[0] > self.known[1]).any()
 
 
@@ -340,9 +340,10 @@ def prove_tree(proof, C, d, t):
     use, objective = numbers(t, "row", len(target)), numbers(t, "objective", len(mu))
     ends = np.concatenate([[0], np.cumsum(steps)]), np.concatenate([[0], np.cumsum(uses)])
     need(layer.shape == steps.shape == neuron.shape and len(layer) and neuron.dtype.kind in "iu", "nodes do not fit")
-    need(len(objective) == len(uses) == ends[0][-1] and len(use) == len(lam) == ends[1][-1], "steps do not fit")
-    own = np.searchsorted(proof.starts, target, side="right")  # layers from 1
-    below = proof.starts[own - 1]
+    limit = numbers(t, "limit", least=-np.inf, most=np.inf) if "limit" in t else np.full(len(lam), np.inf)
+    need(len(objective) == len(uses) == ends[0][-1] and limit.shape == use.shape == lam.shape, "steps do not fit")
+    need(len(use) == ends[1][-1], "uses do not fit")
+    below = proof.starts[(own := np.searchsorted(proof.starts, target, side="right")) - 1]  # own: layers from 1
     need(not pull[own == 1].any(), "a row of the first layer has a pull")
     slopes = table_of(t, "slope", slope, below, N)
     splits = table_of(t, "split", numbers(t, "split", least=-MOST), below, N)
@@ -360,7 +361,7 @@ def prove_tree(proof, C, d, t):
             for k in np.unique(layers).tolist():
                 at = first + np.flatnonzero(layers == k)
                 r = use[at]
-                if not proof.use(k, target[r], side[r], pull[r], lam[at], slopes[r], splits[r], half):
+                if not proof.use(k, target[r], side[r], pull[r], lam[at], limit[at], slopes[r], splits[r], half):
                     return True
         return False
 

@@ -135,7 +135,7 @@ class StepBalls:
                 value = value + half.s * float(lam)
                 T = self.mat([[A[i, j] + half.g[0, j] * float(lam) for j in range(n)]])
             values[i] = _down(value - self.balls._fall(T, 0 if lam > 0 else i))
-        return region.narrow(k, rows.neurons, rows.sides, values)
+        return region.narrow(k, rows.neurons, rows.sides, np.minimum(values, rows.limits))
 
     def _layer(
         self, A: Any, c: list[Any], region: Region, k: int, slopes: Matrix, betas: Matrix | None
