@@ -85,9 +85,9 @@ def test_a_limit_is_a_little_below_the_bound() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=1000) * 10.0 ** rng.integers(-300, 300, 1000)
     low = lowered(values)
-    assert (low <= values).all() and (values - low <= 2e-12 * np.abs(values)).all()
+    assert (low <= values).all() and (values - low <= 2e-9 * np.abs(values)).all()
     assert lowered(np.array([-math.inf, 0.0])).tolist() == [-math.inf, 0.0]
-    digits = np.frexp(low)[0] * 2.0**40
+    digits = np.frexp(low)[0] * 2.0**30
     assert (digits == np.rint(digits)).all() and (low < values).any()
 
 

@@ -29,7 +29,7 @@ from layercert.certificate.step_floats import Halfspaces, StepFloats
 #: What decides must be away by so many times what can move it: moves are bounded to first order only.
 SURE = 10.0
 #: Limits are stored with so many parts of their power of two.
-DIGITS = 2.0**40
+DIGITS = 2.0**30
 
 
 class Doubt:
@@ -68,15 +68,14 @@ class Doubt:
         if halves.uppers is None:
             return np.zeros(len(closed))
         moves = np.einsum("ij,ji->i", lines + self.facets if bent else lines, np.abs(halves.uppers.coef))
-        apart = halves.s - fall(self.setting, halves.g)
-        self.any = self.any or not bool((apart > SURE * moves)[closed].all())
+        if closed.any() and not self.any:
+            apart = halves.s - fall(self.setting, halves.g)
+            self.any = not bool((apart > SURE * moves)[closed].all())
         return np.asarray(moves)
 
     def limits(self, line: Vector, trace: Matrix, values: Vector, half: Vector) -> Vector:
         """What rows of a node count for at most. half: how far the part that each has of its halfspace can move."""
-        moves = half
-        if len(trace):
-            moves = moves + np.abs(trace).T @ line[: len(trace)]
+        moves = half + np.abs(trace).T @ line[: len(trace)] if len(trace) else half
         return lowered(values - SURE * moves)
 
     def empty(self, lo: float, hi: float, given_by: Indices, neuron: int) -> None:

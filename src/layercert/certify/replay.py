@@ -41,6 +41,9 @@ ROOT_ROUNDS, LEAF_ROUNDS = 24, 12
 WORTHWHILE = 0.03
 #: Below this gap the search's last halfspace is tried beside the one that was found here.
 NEAR = 0.05
+#: From so many neurons in three layers or more rows move from the start; elsewhere only where a round gains little.
+#: Moving takes a second pass for each row, and saves rounds and rows where the layers are many or wide.
+MOVED = 150
 #: A bound that narrows its neuron's range by less than this share is not worth a row, unless it settles the sign.
 NARROWER = 0.01
 
@@ -68,6 +71,7 @@ class Branch:
     moving: bool = False  # rows are moved from pass to pass, in a store of its own
     steps: int = STEPS  # of an ascent of its halfspace
     piece: bool = False  # a linear piece with its own multipliers: nothing is left to try
+    recalled: bool = False  # a linear piece was tried with what the search ended with
     done: bool = False
 
 
@@ -81,7 +85,8 @@ class Replay:
         self.log = Log(self.setting.network.widths)
         self.exact_slopes = False
         self.repaired = 0
-        self.thorough = suited(self.setting.network).rounds > 1
+        network = self.setting.network
+        self.thorough = suited(network).together == 1 or (network.L > 2 and network.neurons >= MOVED)
         rows, none = 2 * self.log.neurons, np.zeros(0, np.float32)
         self.nothing = Snapshot(
             np.zeros(rows + 1, np.intp),
@@ -132,10 +137,9 @@ class Replay:
             halves = self.floats.halfspaces(self.clause.C, self.clause.d, some, own)
             for rounded in (True, False):
                 self._recall(batch, going, some, own, halves, rounded)
-            closed = self.floats.excluded(halves)
-            gaps = self._gaps(halves.g, halves.s)
-            moved = self.doubt.lines(some, np.stack([batch[at].given_by for at in going]))
-            moves = self.doubt.halfspaces(moved, halves, own.facets is not None, closed)
+            closed, gaps = self.floats.excluded(halves), self._gaps(halves.g, halves.s)
+            given_by = np.stack([batch[at].given_by for at in going])
+            moves = self.doubt.halfspaces(self.doubt.lines(some, given_by), halves, own.facets is not None, closed)
             self._book(batch, going, some, own, halves)
             left = []
             for i, at in enumerate(going):
@@ -163,15 +167,22 @@ class Replay:
         betas = known.betas if len(known.betas) else np.zeros(len(known.slopes), np.float32)
         return Snapshot(known.at, known.slopes.copy(), known.known.copy(), betas.copy(), known.pulls.copy())
 
+    @staticmethod
+    def _helps(branch: Branch, gap: float) -> bool:
+        """Is a node nearer to being closed than after its last round?"""
+        return gap < (1.0 - WORTHWHILE) * branch.gap
+
     def _goes_on(self, branch: Branch, gap: float) -> bool:
         """Is another round worth it? With the same parameters while they help, then with better ones."""
         plan = branch.plan
         most = ROOT_ROUNDS if plan.root else LEAF_ROUNDS
-        helped = gap < (1.0 - WORTHWHILE) * branch.gap
+        helped = self._helps(branch, gap)
         branch.gap = min(gap, branch.gap)
         branch.turns += 1
         if branch.piece or branch.turns > most:
             return False
+        if branch.recalled:
+            return True
         if helped or plan.children is not None:
             return helped
         if not branch.moving:
@@ -184,6 +195,10 @@ class Replay:
 
     def _aim(self, branch: Branch, regions: Any, at: int) -> Halfspace:
         """The parameters to try next, as they will be read."""
+        leaf = branch.plan.children is None and bool(branch.plan.owns)
+        if leaf and not branch.recalled and regions.side[at].all():
+            branch.recalled = True  # if the search solved its program, these are the multipliers
+            return scaled(branch.plan.owns[0])._replace(facets=None)
         bent = branch.owns[0].facets is not None and not branch.moving
         if not bent and (branch.plan.root or branch.turns or regions.side[at].all()):
             self.repaired += 1
@@ -193,18 +208,22 @@ class Replay:
                 branch.better = self.ascent.improved(self.clause, line_of(regions, at), branch.owns[0], branch.steps)
             branch.owns, branch.piece = [branch.better.own], branch.better.state is None
         own = scaled(branch.owns[-1])
-        self.exact_slopes = self.exact_slopes or branch.piece
         return own if branch.piece else rounded_to(own)
 
     def _recall(
         self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces, rounded: bool
     ) -> None:
-        """Take the halfspace that the search ended with where it is better and the node is nearly closed.
+        """Take the halfspace that the search ended with where it is better, the node is nearly closed and rounds gain
+        little.
 
         There an ascent of few steps no longer helps. Without rounding it is taken only where it closes the node: then
         a leaf is closed by a hair, and all slopes are stored in full.
         """
-        near = np.array([i for i, at in enumerate(going) if batch[at].gap < NEAR and batch[at].plan.owns], np.intp)
+        if all(batch[at].gap >= NEAR for at in going):
+            return
+        gaps = self._gaps(halves.g, halves.s)
+        stuck = [batch[at].gap < NEAR and not self._helps(batch[at], gaps[i]) for i, at in enumerate(going)]
+        near = np.array([i for i, at in enumerate(going) if stuck[i] and batch[at].plan.owns], np.intp)
         bent = np.array([batch[at].owns[0].facets is not None for at in going])  # a program's: it is the best already
         near = near[~self.floats.excluded(halves)[near] & ~bent[near]]
         if not len(near):
