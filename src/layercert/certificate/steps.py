@@ -107,6 +107,11 @@ class Passes(NamedTuple):
     betas: Matrix | None  # signed; None: all are zero
     limits: Vector | float = np.inf
 
+    def some(self, at: slice) -> Passes:
+        """Some of the rows."""
+        parts: Any = (part[at] if isinstance(part, np.ndarray) else part for part in self)
+        return Passes(*parts)
+
 
 def parts_of_one(values: NDArray[Any]) -> Vector:
     """Slopes as numbers: whole numbers stand for parts of the largest number of their type."""
