@@ -64,8 +64,7 @@ def read_network(path):
             data, at, ends, shape = (arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr", "shape"))
             arrays[name] = np.zeros(shape)
             arrays[name][np.repeat(np.arange(len(ends) - 1), np.diff(ends)), at] = data
-        W.append(arrays[name].astype(np.float64))
-        b.append(arrays[f"b{len(b)}"].astype(np.float64))
+        W, b = [*W, arrays[name].astype(np.float64)], [*b, arrays[f"b{len(b)}"].astype(np.float64)]
     sizes = [W[0].shape[1], *(len(v) for v in b)]
     fit = all(w.shape == (m, n) and v.ndim == 1 for w, v, n, m in zip(W, b, sizes, sizes[1:], strict=False))
     if not fit or not all(np.isfinite(a).all() for a in W + b):
@@ -115,8 +114,7 @@ class Ball:
 
     def __init__(self, x, p, r, low, high, weights, exact):
         self.p, self.r, self.weights, self.exact = p, r, weights, exact
-        self.num = fractions_of if exact else np.asarray
-        self.boxed = bool(np.isfinite([low, high]).any())
+        self.num, self.boxed = fractions_of if exact else np.asarray, bool(np.isfinite([low, high]).any())
         self.q = None if p in (1.0, math.inf) else Fraction(p) / (Fraction(p) - 1)
         # weights times how far a coordinate can fall and rise, at most r, rounded up
         ends = (fractions_of(np.clip(end, -1e300, 1e300)) for end in (low, high))
@@ -410,8 +408,7 @@ def empty_box(W, b, C, d, box, exact, cuts):
 
 def check(proof_path, network_path, exact):
     """The sentence that was proved; NotProved says why not."""
-    W, b, threshold = read_network(network_path)
-    arrays = read(proof_path)
+    (W, b, threshold), arrays = read_network(network_path), read(proof_path)
     header = json.loads(arrays["header"].tobytes().decode())
     if header["format"] != "layercert certificate" or header["version"] not in (1, 2):
         raise ValueError("it is no certificate of format 2")
@@ -427,12 +424,11 @@ def check(proof_path, network_path, exact):
     need(np.isfinite(x).all() and p >= 1 and 0 <= r < math.inf, "x, the norm or the radius is no number in range")
     need(((low <= x) & (x <= high)).all(), "x is outside of the domain")
     need(((weights >= 1e-50) & (weights <= 1e50)).all(), "a weight is out of range")
-    numbers = range(len(header["targets"]))
-    clauses = [tuple(arrays[f"{name}{i}"].astype(np.float64) for name in "Cd") for i in numbers]
+    clauses = [tuple(arrays[f"{c}{i}"].astype(np.float64) for c in "Cd") for i in range(len(header["targets"]))]
     check_clauses(clauses, header["targets"], label, asked, len(b[-1]))
     leaves, ball = 0, Ball(x, p, r, low, high, weights, exact)
     proof = Proof(W, b, x, ball, exact) if r > 0 else None
-    for i in numbers:
+    for i in range(len(clauses)):
         tree = {name[: -len(str(i))]: a for name, a in arrays.items() if name.rstrip("0123456789") + str(i) == name}
         need("axis" in tree or "steps" in tree, "a tree is missing, or of format 1, which this checker does not read")
         if "axis" in tree and r > 0:
@@ -454,8 +450,10 @@ def check(proof_path, network_path, exact):
         upper = -down(-Fraction(length))
         need(upper * (1 - 1e-9) <= header["upper"] <= upper * (1 + 1e-9) + 1e-12, f"the witness is at distance {upper}")
         witness = f"the witness, which is unsafe, lies at distance {upper:.9g}"
-    norm = ("l_inf" if math.isinf(p) else f"l_{p:g}") + " (weighted)" * ("weights" in arrays)
-    where = f"within {norm} distance {r:.9g} of x" + " inside the domain" * ("low" in arrays)
+    span, *box = (f"{v.min():.9g} to {v.max():.9g}" for v in (weights, low, high, high - low))
+    norm = ("l_inf" if math.isinf(p) else f"l_{p:g}") + f" (weights {span})" * ("weights" in arrays)
+    box = " inside the domain (low {}, high {}, width {})".format(*box) * ball.boxed
+    where = f"within {norm} distance {r:.9g} of x{box}"
     claim = f"every point {where} is given class {label}" if r > 0 else "nothing is claimed of points around x"
     if r > 0 and (label is None or asked is not None):
         claim = f"no point {where} " + ("has an unsafe output" if label is None else f"is given class {asked}")
@@ -486,6 +484,8 @@ def is_unsafe(W, b, v, clauses):
 
 def main(arguments):
     paths = [a for a in arguments if not a.startswith("--")]
+    if len(paths) != 2 or len(arguments) > 2 + ("--exact" in arguments):
+        return print(__doc__, file=sys.stderr) or 2
     try:
         with np.errstate(all="ignore"):
             print(check(*paths, "--exact" in arguments))

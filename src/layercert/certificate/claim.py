@@ -247,7 +247,8 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
             trees.append(StepTree(*(arrays[f"{name}{i}"] for name in NAMES), **others))
         else:
             trees.append(Tree(*(arrays[f"{name}{i}"] for name in _TREE)))
-    domain = (_vector(arrays["low"]), _vector(arrays["high"])) if "low" in arrays else None
+    boxed = "low" in arrays or "high" in arrays  # one of them alone is no domain
+    domain = (_vector(arrays["low"]), _vector(arrays["high"])) if boxed else None
     label = header["label"]
     return Certificate(
         network=str(header["network"]),
