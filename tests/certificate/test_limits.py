@@ -19,7 +19,7 @@ import layercert as lc
 from helpers.standalone import alone
 from layercert.certificate.claim import Certificate
 from layercert.certificate.setting import Setting
-from layercert.certificate.step_floats import StepFloats
+from layercert.certificate.step_floats import Objectives, StepFloats
 from layercert.certificate.steps import StepTree
 from layercert.certify.doubt import Doubt, lowered
 from layercert.network import Network
@@ -125,8 +125,6 @@ def test_where_bounds_of_the_start_decide_a_closing_is_a_doubt() -> None:
     doubt, start = doubt_of(1e6)
     floats = doubt.floats
     assert not doubt.any
-    from layercert.certificate.step_floats import Objectives
-
     own = Objectives(np.full((1, 4), 0.5), np.zeros((1, 4)), np.ones((1, 1)))
     halves = floats.halfspaces(np.array([[1.0, -1.0]]), np.zeros(1), start, own)
     lines, closed = doubt.lines(start, np.full((1, 8), -1)), np.array([True])
@@ -138,3 +136,21 @@ def test_where_bounds_of_the_start_decide_a_closing_is_a_doubt() -> None:
     assert not doubt.any
     doubt.halfspaces(lines, halves._replace(s=halves.s - reach + 2.0 * moves), False, closed)
     assert doubt.any
+
+
+def test_facets_move_with_the_bounds_of_their_inputs() -> None:
+    """Their lines rest on the box of the layer below, whose ends differ by their slips."""
+    rng = np.random.default_rng(4)
+    sizes = [3, 4, 5, 2]
+    weights = [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)]
+    net = Network.from_arrays(weights, [rng.normal(size=m) for m in sizes[1:]])
+    floats = StepFloats(Setting(net, rng.uniform(-1, 1, 3), math.inf, 0.5, None), 2.0)
+    doubt = Doubt(floats)
+    widest = np.maximum(doubt.slips[0:8:2], doubt.slips[1:8:2])
+    np.testing.assert_allclose(doubt.facets, [0, 0, 0, 0, *(np.abs(weights[1]) @ widest)])
+    own = Objectives(np.full((1, 9), 0.5), np.zeros((1, 9)), np.ones((1, 1)))
+    halves = floats.halfspaces(np.array([[1.0, -1.0]]), np.zeros(1), floats.start, own)
+    lines, none = np.zeros((1, 9)), np.array([False])
+    assert doubt.halfspaces(lines, halves, False, none) == 0.0
+    expected = np.abs(halves.uppers.coef[:, 0]) @ doubt.facets
+    np.testing.assert_allclose(doubt.halfspaces(lines, halves, True, none), expected)
