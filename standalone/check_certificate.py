@@ -64,8 +64,7 @@ def read_network(path):
             data, at, ends, shape = (arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr", "shape"))
             arrays[name] = np.zeros(shape)
             arrays[name][np.repeat(np.arange(len(ends) - 1), np.diff(ends)), at] = data
-        W.append(arrays[name].astype(np.float64))
-        b.append(arrays[f"b{len(b)}"].astype(np.float64))
+        W, b = [*W, arrays[name].astype(np.float64)], [*b, arrays[f"b{len(b)}"].astype(np.float64)]
     sizes = [W[0].shape[1], *(len(v) for v in b)]
     fit = all(w.shape == (m, n) and v.ndim == 1 for w, v, n, m in zip(W, b, sizes, sizes[1:], strict=False))
     if not fit or not all(np.isfinite(a).all() for a in W + b):
@@ -115,8 +114,7 @@ class Ball:
 
     def __init__(self, x, p, r, low, high, weights, exact):
         self.p, self.r, self.weights, self.exact = p, r, weights, exact
-        self.num = fractions_of if exact else np.asarray
-        self.boxed = bool(np.isfinite([low, high]).any())
+        self.num, self.boxed = fractions_of if exact else np.asarray, bool(np.isfinite([low, high]).any())
         self.q = None if p in (1.0, math.inf) else Fraction(p) / (Fraction(p) - 1)
         # weights times how far a coordinate can fall and rise, at most r, rounded up
         ends = (fractions_of(np.clip(end, -1e300, 1e300)) for end in (low, high))
@@ -187,7 +185,7 @@ class Proof:
             self.err[part] = self.num(float(self.eps) * (4 * size + 3 * M) + float(self.tiny))
             at, side = np.tile(np.arange(part.start, part.stop), 2), np.repeat([1, -1], len(M))
             slopes = np.tile(self.nearer(), (len(at), 1))
-            self.use(k, at, side, 0.0 * at, 0.0 * at, slopes, 0 * slopes, None)
+            self.use(k, at, side, 0.0 * at, 0.0 * at, np.inf, slopes, 0 * slopes, None)
             Z = np.abs(self.known[:2, part]).max(axis=0)
             self.err[part] = self.num(float(self.eps) * (4 * Z + 3 * M) + float(self.tiny))
             self.P.append(np.maximum(self.known[1, part], 0.0))
@@ -249,7 +247,7 @@ class Proof:
         excludes = s[0] < math.inf and s[0] * (1 - self.slip) > self.ball.sigma(g)[0]  # Theorem 2
         return g, s, size, kept, bool(excludes)
 
-    def use(self, k, at, side, pull, lam, slopes, splits, half):
+    def use(self, k, at, side, pull, lam, limit, slopes, splits, half):
         """Bound neurons of layer k (Theorem 3); False when one has no value left."""
         t, lam, own = self.num(side), self.num(lam), at - self.starts[k - 1]
         A, c, err = t[:, None] * self.num(self.floats[k - 1][own]), t * self.b[k - 1][own], self.err[at]
@@ -267,9 +265,9 @@ class Proof:
         drop = self.ball.sigma(h)
         value = c - drop - self.slip * (terms + drop) - self.tiny
         value = np.nextafter([down(v) for v in value], -np.inf) if self.exact else value  # zero: open, as in floats
-        low, high = np.isfinite(value) & (side > 0), np.isfinite(value) & (side < 0)
-        np.maximum.at(self.known[0], at[low], value[low])
-        np.minimum.at(self.known[1], at[high], -value[high])
+        value = np.where(np.isfinite(value), np.minimum(value, limit), -np.inf)
+        np.maximum.at(self.known[0], at[side > 0], value[side > 0])
+        np.minimum.at(self.known[1], at[side < 0], -value[side < 0])
         return not (self.known[0] > self.known[1]).any()
 
 
@@ -340,9 +338,10 @@ def prove_tree(proof, C, d, t):
     use, objective = numbers(t, "row", len(target)), numbers(t, "objective", len(mu))
     ends = np.concatenate([[0], np.cumsum(steps)]), np.concatenate([[0], np.cumsum(uses)])
     need(layer.shape == steps.shape == neuron.shape and len(layer) and neuron.dtype.kind in "iu", "nodes do not fit")
-    need(len(objective) == len(uses) == ends[0][-1] and len(use) == len(lam) == ends[1][-1], "steps do not fit")
-    own = np.searchsorted(proof.starts, target, side="right")  # layers from 1
-    below = proof.starts[own - 1]
+    limit = numbers(t, "limit", least=-np.inf, most=np.inf) if "limit" in t else np.full(len(lam), np.inf)
+    need(len(objective) == len(uses) == ends[0][-1] and limit.shape == use.shape == lam.shape, "steps do not fit")
+    need(len(use) == ends[1][-1], "uses do not fit")
+    below = proof.starts[(own := np.searchsorted(proof.starts, target, side="right")) - 1]  # own: layers from 1
     need(not pull[own == 1].any(), "a row of the first layer has a pull")
     slopes = table_of(t, "slope", slope, below, N)
     splits = table_of(t, "split", numbers(t, "split", least=-MOST), below, N)
@@ -360,7 +359,7 @@ def prove_tree(proof, C, d, t):
             for k in np.unique(layers).tolist():
                 at = first + np.flatnonzero(layers == k)
                 r = use[at]
-                if not proof.use(k, target[r], side[r], pull[r], lam[at], slopes[r], splits[r], half):
+                if not proof.use(k, target[r], side[r], pull[r], lam[at], limit[at], slopes[r], splits[r], half):
                     return True
         return False
 
@@ -409,8 +408,7 @@ def empty_box(W, b, C, d, box, exact, cuts):
 
 def check(proof_path, network_path, exact):
     """The sentence that was proved; NotProved says why not."""
-    W, b, threshold = read_network(network_path)
-    arrays = read(proof_path)
+    (W, b, threshold), arrays = read_network(network_path), read(proof_path)
     header = json.loads(arrays["header"].tobytes().decode())
     if header["format"] != "layercert certificate" or header["version"] not in (1, 2):
         raise ValueError("it is no certificate of format 2")
@@ -426,12 +424,11 @@ def check(proof_path, network_path, exact):
     need(np.isfinite(x).all() and p >= 1 and 0 <= r < math.inf, "x, the norm or the radius is no number in range")
     need(((low <= x) & (x <= high)).all(), "x is outside of the domain")
     need(((weights >= 1e-50) & (weights <= 1e50)).all(), "a weight is out of range")
-    numbers = range(len(header["targets"]))
-    clauses = [tuple(arrays[f"{name}{i}"].astype(np.float64) for name in "Cd") for i in numbers]
+    clauses = [tuple(arrays[f"{c}{i}"].astype(np.float64) for c in "Cd") for i in range(len(header["targets"]))]
     check_clauses(clauses, header["targets"], label, asked, len(b[-1]))
     leaves, ball = 0, Ball(x, p, r, low, high, weights, exact)
     proof = Proof(W, b, x, ball, exact) if r > 0 else None
-    for i in numbers:
+    for i in range(len(clauses)):
         tree = {name[: -len(str(i))]: a for name, a in arrays.items() if name.rstrip("0123456789") + str(i) == name}
         need("axis" in tree or "steps" in tree, "a tree is missing, or of format 1, which this checker does not read")
         if "axis" in tree and r > 0:
@@ -453,8 +450,10 @@ def check(proof_path, network_path, exact):
         upper = -down(-Fraction(length))
         need(upper * (1 - 1e-9) <= header["upper"] <= upper * (1 + 1e-9) + 1e-12, f"the witness is at distance {upper}")
         witness = f"the witness, which is unsafe, lies at distance {upper:.9g}"
-    norm = ("l_inf" if math.isinf(p) else f"l_{p:g}") + " (weighted)" * ("weights" in arrays)
-    where = f"within {norm} distance {r:.9g} of x" + " inside the domain" * ("low" in arrays)
+    span, *box = (f"{v.min():.9g} to {v.max():.9g}" for v in (weights, low, high, high - low))
+    norm = ("l_inf" if math.isinf(p) else f"l_{p:g}") + f" (weights {span})" * ("weights" in arrays)
+    box = " inside the domain (low {}, high {}, width {})".format(*box) * ball.boxed
+    where = f"within {norm} distance {r:.9g} of x{box}"
     claim = f"every point {where} is given class {label}" if r > 0 else "nothing is claimed of points around x"
     if r > 0 and (label is None or asked is not None):
         claim = f"no point {where} " + ("has an unsafe output" if label is None else f"is given class {asked}")
@@ -485,6 +484,8 @@ def is_unsafe(W, b, v, clauses):
 
 def main(arguments):
     paths = [a for a in arguments if not a.startswith("--")]
+    if len(paths) != 2 or len(arguments) > 2 + ("--exact" in arguments):
+        return print(__doc__, file=sys.stderr) or 2
     try:
         with np.errstate(all="ignore"):
             print(check(*paths, "--exact" in arguments))

@@ -73,10 +73,6 @@ class How:
             check_adaptive(method.name, "save", "be saved")
         if self.scheduler is not None and method is not None:
             check_adaptive(method.name, "scheduler", "run on a cluster")
-        if self.scheduler is not None and self.certificate:
-            raise OptionError(
-                "a search on a cluster records no certificate; ask for the answer there, then for the certificate here"
-            )
 
 
 def check_gap(gap: float) -> None:

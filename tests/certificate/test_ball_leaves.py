@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import layercert as lc
+from layercert.certificate.ball_maps import SparseBalls, ball_map, ball_matrix
 from layercert.network import Network
 
 
@@ -129,3 +130,18 @@ def test_the_checker_accepts_a_proof_on_a_ball_a_million_times_as_large_as_what_
     assert r.status == "robust" and r.certificate is not None
     report = lc.check(net, r.certificate)
     assert report.ok, report.reason
+
+
+def test_layers_with_many_zeros_multiply_as_matrices_do() -> None:
+    flint = pytest.importorskip("flint", reason="python-flint is not installed; run: pip install 'layercert[exact]'")
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(7, 5)) * (rng.random((7, 5)) < 0.25)
+    W[3] = 0.0
+    sparse, dense = ball_map(W, flint), ball_matrix(W, flint)
+    assert isinstance(sparse, SparseBalls) and not isinstance(ball_map(np.ones((3, 3)), flint), SparseBalls)
+    left, right = (ball_matrix(rng.normal(size=shape), flint) for shape in ((3, 7), (5, 2)))
+    for ours, theirs in ((left * sparse, left * dense), (sparse * right, dense * right)):
+        assert (ours.nrows(), ours.ncols()) == (theirs.nrows(), theirs.ncols())
+        for i in range(ours.nrows()):
+            for j in range(ours.ncols()):
+                assert ours[i, j].overlaps(theirs[i, j]) and ours[i, j].rad() < 1e-13

@@ -93,7 +93,11 @@ def test_the_sentence_says_what_was_proved(real: tuple[Network, Certificate]) ->
     net, certificate = real
     text = str(check(net, certificate))
     assert text.startswith(f"Proved for the network with SHA-256 {net.sha256[:16]}")
-    assert f"linf distance {certificate.radius:.9g} of x inside the domain is given class {certificate.label}" in text
+    assert certificate.domain is not None
+    low, high = (f"{end.min():.9g} to {end.max():.9g}" for end in certificate.domain)
+    where = f"of x inside the domain (low {low}, high {high}, width "
+    assert f"linf distance {certificate.radius:.9g} {where}" in text
+    assert f") is given class {certificate.label}, and a point" in text
     assert f"lies at distance {certificate.upper:.9g}" in text
 
 

@@ -22,10 +22,9 @@ from layercert.certificate.plain import without_weights
 from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import StepFloats
 from layercert.certify import Recording, prove
-from layercert.certify.ascent import Ascent
 from layercert.certify.digest import Digest
+from layercert.certify.doubt import Doubt
 from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
-from layercert.certify.replay import Replay
 from layercert.network import Network
 from layercert.problem import robustness
 from layercert.programs.stacks import make_chain
@@ -123,7 +122,7 @@ def rows_at(first: int, targets: list[int]) -> LoggedRows:
     n, none = len(targets), np.zeros(0, np.int32)
     zeros = np.zeros(n, np.int64)
     own = Digest(zeros, none, zeros, none, none.astype(np.uint8), zeros, none, np.zeros(0))
-    return LoggedRows(first, np.array(targets), np.ones(n), np.zeros(n), np.arange(1.0, n + 1), own)
+    return LoggedRows(first, np.array(targets), np.ones(n), np.zeros(n), np.arange(1.0, n + 1), np.zeros(n), own)
 
 
 def test_what_no_leaf_rests_on_is_left_out() -> None:
@@ -195,21 +194,25 @@ def test_max_pooling_leaves_a_proof(number: int, no_second_search: None, tmp_pat
     assert alone.main(files) == 1
 
 
-@pytest.mark.parametrize("margins", [1000.0, math.inf])
-def test_only_a_proof_in_doubt_is_tried_on_the_checker(margins: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In doubt: something was decided by less than so many margins for rounding."""
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_only_a_proof_in_doubt_is_tried_on_the_checker(doubtful: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
+    begin = Doubt.__init__
+
+    def doubting(self: Doubt, floats: StepFloats) -> None:
+        begin(self, floats)
+        self.any = self.any or doubtful
 
     def trial(*args: Any) -> Any:
         tried.append(args)
         return check(*args)
 
     monkeypatch.setattr(sys.modules["layercert.certify.prove"], "check", trial)
-    monkeypatch.setattr(sys.modules["layercert.certify.replay"], "SURE", margins)
+    monkeypatch.setattr(Doubt, "__init__", doubting)
     net, x = network_of(3, [5, 14, 12, 3])
     r = lc.measure(net, x, "l2", method="adaptive", certificate=True)
     assert r.certificate is not None and check(net, r.certificate).ok
-    assert bool(tried) == math.isinf(margins)
+    assert bool(tried) == doubtful
 
 
 def test_a_neuron_beside_zero_is_a_doubt() -> None:
@@ -218,11 +221,7 @@ def test_a_neuron_beside_zero_is_a_doubt() -> None:
     net = Network.from_arrays(weights, [np.zeros(2), np.array([0.0, 1.0])])
     problem = robustness(net, np.array([2.0]), "linf", radius=1.0)
     setting = Setting(net, problem.x, math.inf, 1.0, None)
-    floats = StepFloats(setting, 2.0)
-    task = Task(problem, make_chain("default", problem.norm))
-    replay = Replay(setting, floats, problem.clauses[0], Ascent(task, setting, None))
-    replay._doubt(floats.start, np.array([False]))
-    assert not replay.sure
+    assert Doubt(StepFloats(setting, 2.0)).any
 
 
 def banded(rng: np.random.Generator) -> tuple[Network, Network]:
@@ -260,8 +259,11 @@ def test_weights_on_networks_that_do_not_fit_dense(norm: str, monkeypatch: pytes
     r = lc.verify(net, x, 0.2 * far, norm, domain=(0, 1), weights=weights, certificate=True)
     assert r.status == "robust" and r.certificate is not None, r.note
     assert check(net, r.certificate).ok
-    assert not check(net, replace(r.certificate, radius=far * 1.01)).ok
-    assert not check(net, replace(r.certificate, weights=weights * 0.1)).ok
+    pytest.importorskip("flint", reason="python-flint is not installed; run: pip install 'layercert[exact]'")
+    for exact in (False, True):
+        assert check(net, r.certificate, exact=exact).ok
+        assert not check(net, replace(r.certificate, radius=far * 1.01), exact=exact).ok
+        assert not check(net, replace(r.certificate, weights=weights * 0.1), exact=exact).ok
     net.save(tmp_path / "network.npz")
     r.certificate.save(tmp_path / "proof.npz")
     files = [str(tmp_path / "proof.npz"), str(tmp_path / "network.npz")]

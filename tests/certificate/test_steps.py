@@ -331,7 +331,7 @@ def upside_down(tree: StepTree) -> StepTree:
         if b - a > 1 and targets.min() < 16 <= targets.max():
             row, lam = tree.row.copy(), tree.lam.copy()
             row[a:b], lam[a:b] = row[a:b][::-1], lam[a:b][::-1]
-            return replace(tree, row=row, lam=lam)
+            return replace(tree, row=row, lam=lam, limit=None)
     raise AssertionError("no step bounds two layers")
 
 
@@ -349,6 +349,10 @@ RULES: dict[str, tuple[Callable[[StepTree], StepTree], str]] = {
     "a negative multiplier of the cap": (changed("lam", put(0, -1.0)), "in lam is negative"),
     "a huge multiplier of the cap": (
         lambda t: replace(t, lam=put(0, 10 * LARGEST)(t.lam.astype(np.float64))), "in lam is negative, not fin"),
+    "a limit that is no number": (changed("limit", put(0, math.nan)), "a limit is no number"),
+    "a limit too few": (changed("limit", lambda a: a[:-1]), "the array limit has shape"),
+    "limits as whole numbers": (changed("limit", lambda a: a.astype(np.int64)), "the array limit holds int64"),
+    "limits that leave nothing": (changed("limit", lambda a: np.full_like(a, -math.inf)), "is not proved"),
     "a negative pull": (changed("pull", put(-1, -1.0)), "in pull is negative"),
     "a pull in the first layer": (changed("pull", lambda a: np.ones_like(a)), "row of the first layer has a pull"),
     "a multiplier of a side that is no number": (changed("split", put(0, math.nan)), "in split is not finite"),
@@ -371,11 +375,11 @@ RULES: dict[str, tuple[Callable[[StepTree], StepTree], str]] = {
     "a split of the same neuron": (split_again, "a second time|superfluous|missing"),
     "a leaf without steps": (
         lambda t: replace(t, steps=t.steps * 0, objective=t.objective[:0], uses=t.uses[:0], row=t.row[:0],
-                          lam=t.lam[:0]), "is not proved"),
+                          lam=t.lam[:0], limit=None), "is not proved"),
     "a weight of zero": (changed("mu", lambda a: 0.0 * a), "is not proved"),
     "no nodes": (
         lambda t: replace(t, layer=t.layer[:0], neuron=t.neuron[:0], steps=t.steps[:0], objective=t.objective[:0],
-                          uses=t.uses[:0], row=t.row[:0], lam=t.lam[:0]), "without nodes"),
+                          uses=t.uses[:0], row=t.row[:0], lam=t.lam[:0], limit=None), "without nodes"),
     "whole numbers for multipliers": (changed("mu", lambda a: a.astype(np.int32)), "the array mu holds int32"),
     "numbers for counts": (changed("steps", lambda a: a.astype(np.float64)), "list of counts"),
     "the root alone": (
@@ -385,7 +389,8 @@ RULES: dict[str, tuple[Callable[[StepTree], StepTree], str]] = {
                           objective=t.objective[: len(t.objective) - t.steps[-1]],
                           uses=t.uses[: len(t.uses) - t.steps[-1]],
                           row=t.row[: len(t.row) - int(t.uses[len(t.uses) - t.steps[-1] :].sum())],
-                          lam=t.lam[: len(t.row) - int(t.uses[len(t.uses) - t.steps[-1] :].sum())]), "missing"),
+                          lam=t.lam[: len(t.row) - int(t.uses[len(t.uses) - t.steps[-1] :].sum())], limit=None),
+        "missing"),
 }  # fmt: skip
 
 
@@ -410,7 +415,7 @@ def test_a_larger_radius_is_never_proved(real: tuple[Network, Certificate]) -> N
     for _ in range(150):
         i = int(rng.integers(len(certificate.trees)))
         tree = certificate.trees[i]
-        name = str(rng.choice(NAMES))
+        name = str(rng.choice([*NAMES, "limit"]))
         array = np.array(getattr(tree, name))
         if not array.size:
             continue

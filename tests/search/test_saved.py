@@ -99,7 +99,7 @@ def test_a_node_closed_by_what_is_no_number_proves_nothing() -> None:
 
 def test_a_packed_node_of_another_tree_is_refused() -> None:
     ball = ball_of()
-    blob = ball.frontier.blobs()[0]
+    blob = ball.frontier.numbered()[0][1]
     packing = Packing.of(ball.root)
     assert packing.unpack(blob, 0).packed == blob
     # as many neurons, but others: what a node says of one would be taken for what it says of another

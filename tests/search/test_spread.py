@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ import layercert as lc
 from helpers.dask_cluster import Cluster, cluster
 from helpers.networks import random_question
 from layercert.arrays import Vector
+from layercert.certify import Recording, prove
 from layercert.problem import robustness
 from layercert.programs.stacks import make_chain
 from layercert.search.adaptive import spread
@@ -29,10 +31,10 @@ NET, X = random_question(8, 1)
 EXACT = lc.measure(NET, X, "l2", method="adaptive")
 
 
-def ball(limit: float) -> Ball:
+def ball(limit: float, recording: Recording | None = None) -> Ball:
     """In the ball of a witness that is a little too far, after some rounds."""
     problem = robustness(NET, X, "l2")
-    made = Ball(Task(problem, make_chain("default", problem.norm), limit), suited(NET), None, limit)
+    made = Ball(Task(problem, make_chain("default", problem.norm), limit), suited(NET), recording, limit)
     events = made.run()
     while len(made.frontier) < 30:
         next(events)
@@ -41,9 +43,21 @@ def ball(limit: float) -> Ball:
     return made
 
 
-def test_slices_of_a_tree_are_the_tree() -> None:
+@pytest.fixture
+def no_second_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates come from what was recorded, or not at all."""
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("a second search")
+
+    monkeypatch.setattr(sys.modules["layercert.certify.prove"], "adaptive", never)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_slices_of_a_tree_are_the_tree(recorded: bool, no_second_search: None) -> None:
     """Without a cluster: every slice goes through the worker's function, some are lost on the way."""
-    made = ball(1.05 * EXACT.upper)
+    recording = Recording() if recorded else None
+    made = ball(1.05 * EXACT.upper, recording)
     coordinator, frontier, lost = Spread(made, "nowhere"), made.frontier, 0
     question, lower = coordinator._question(), 0.0
     while len(frontier):
@@ -64,6 +78,29 @@ def test_slices_of_a_tree_are_the_tree() -> None:
     assert made.task.incumbent.distance == pytest.approx(EXACT.upper, rel=1e-6)
     assert min(made.U, frontier.closed_bound) == pytest.approx(EXACT.upper, rel=2e-6)
     assert coordinator.slices > 3 and frontier.count.share == pytest.approx(1.0, abs=1e-6)
+    if recording is not None:
+        lower = min(made.U, frontier.closed_bound)
+        proof = prove(made.task.problem, lower, None, math.inf, by_boxes=False, recording=recording)
+        assert proof.radius == pytest.approx(EXACT.upper, rel=1e-5) and lc.check(NET, proof).ok
+        assert len(recording.forests[0].plans) > 60  # most of them told by slices
+
+
+def test_what_slices_proved_so_far_is_certified(no_second_search: None) -> None:
+    """Some nodes are open, with the numbers that the record knows them by."""
+    recording = Recording()
+    made = ball(1.05 * EXACT.upper, recording)
+    coordinator, frontier = Spread(made, "nowhere"), made.frontier
+    question, before = coordinator._question(), frontier.least
+    for _ in range(6):
+        nodes = frontier.lend(9)
+        done = spread.work(question, [blob for _, blob in nodes], made.task.incumbent.nearest, 0.02)
+        list(coordinator._take([number for number, _ in nodes], done))
+    assert len(frontier) and before < frontier.least < EXACT.upper
+    open_ones = [number for number, _ in frontier.numbered()]
+    assert len(set(open_ones)) == len(open_ones) and max(open_ones) < frontier.made
+    lower = min(made.U, frontier.least)
+    proof = prove(made.task.problem, lower, None, math.inf, by_boxes=False, recording=recording)
+    assert proof.radius == pytest.approx(lower, rel=1e-5) and lc.check(NET, proof).ok
 
 
 @pytest.mark.parametrize("settles", [True, False])
@@ -184,7 +221,28 @@ def box_property(net: lc.Network, x: Vector, radius: float) -> str:
     return "\n".join([*lines, f"(assert (or {' '.join(cases)}))"])
 
 
-def test_cases_of_a_property_on_a_cluster(workers: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_leaves_a_certificate(
+    workers: Cluster, monkeypatch: pytest.MonkeyPatch, no_second_search: None
+) -> None:
+    monkeypatch.setattr(spread, "ALONE", 0.05)
+    told: list[int] = []
+    take = Spread._take
+
+    def watched(self: Spread, numbers: list[int], found: spread.Slice) -> object:
+        told.append(len(found.record))
+        return take(self, numbers, found)
+
+    monkeypatch.setattr(Spread, "_take", watched)
+    result = lc.measure(NET, X, "l2", method="adaptive", certificate=True, scheduler=workers.address)
+    assert result.status == "exact" and result.certificate is not None, result.note
+    report = lc.check(NET, result.certificate)
+    assert report.ok and report.lower == pytest.approx(EXACT.upper, rel=1e-5)
+    assert len(told) > 1 and min(told) > 0
+
+
+def test_cases_of_a_property_on_a_cluster(
+    workers: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_second_search: None
+) -> None:
     monkeypatch.setattr(spread, "ALONE", 0.0)
     monkeypatch.setattr("layercert.spec.verify.closed_at_once", lambda network, cases: np.zeros(len(cases), np.bool_))
     taken: list[int] = []
@@ -202,20 +260,18 @@ def test_cases_of_a_property_on_a_cluster(workers: Cluster, tmp_path: Path, monk
         file.write_text(box_property(net, x, factor * distance))
         spec = lc.load_spec(file)
         assert len(spec.cases) == 2  # one for each half
-        result = lc.verify_spec(net, spec, None, "adaptive", scheduler=workers.address)
+        result = lc.verify_spec(net, spec, None, "adaptive", certificate=True, scheduler=workers.address)
+        assert len(result.certificates) == (2 if answer == "unsat" else 1), result.note
+        assert lc.check_spec(net, spec, result.certificates).ok
         assert result.answer == answer == lc.verify_spec(net, spec, None, "adaptive").answer
         if answer == "unsat":
             assert sum(taken) > 5 and result.closed == len(spec.cases)
-    with pytest.raises(lc.LayerCertError, match="a search on a cluster records no certificate"):
-        lc.verify_spec(net, spec, None, "adaptive", certificate=True, scheduler=workers.address)
 
 
 def test_what_a_cluster_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spread, "ALONE", 0.0)
     with pytest.raises(lc.LayerCertError, match="a search by mip cannot run on a cluster, only one by adaptive"):
         lc.measure(NET, X, "linf", method="mip", scheduler="tcp://127.0.0.1:1")
-    with pytest.raises(lc.LayerCertError, match="a search on a cluster records no certificate"):
-        lc.measure(NET, X, "l2", certificate=True, scheduler="tcp://127.0.0.1:1")
     pytest.importorskip("distributed")
     with pytest.raises(lc.LayerCertError, match=r"cannot read the address 'nonsense://x'; expected tcp://host:8786"):
         lc.measure(NET, X, "l2", method="adaptive", scheduler="nonsense://x")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
+from layercert.certificate.ball_maps import ball_map, ball_matrix
 from layercert.certificate.floats import Bounds, FloatArithmetic, Parameters, lower_slopes, upper_line
 from layercert.certificate.reach import kept
 from layercert.certificate.setting import Setting
@@ -49,12 +50,12 @@ class BallArithmetic:
         if 1.0 < setting.p < math.inf:
             self.q = flint.arb(setting.p) / (flint.arb(setting.p) - 1)
         network = setting.network
-        self.W = [self._matrix(W) for W in network.weights]
+        self.W = [ball_map(W, flint) for W in network.maps]
         self.b = [self._matrix(b[:, None]) for b in network.biases]
         self.z0 = self.W[0] * self._matrix(setting.x[:, None]) + self.b[0]
 
     def _matrix(self, A: Matrix) -> Any:
-        return self.flint.arb_mat([[self.flint.arb(float(v)) for v in row] for row in A])
+        return ball_matrix(A, self.flint)
 
     def objective(
         self, C: Matrix, d: Vector, mu: Vector, bounds: Bounds, parameters: Parameters

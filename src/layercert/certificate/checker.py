@@ -112,7 +112,8 @@ def check(network: Network, certificate: Certificate | WholeCertificate, exact: 
 
     Raises:
         MissingPackageError: exact=True needs python-flint, which is not installed.
-        ModelError: exact=True or a box tree, and the network's layers are too large to be made dense.
+        ModelError: a box tree, or exact=True and a tree of format 1, and the network's layers are too large to be made
+            dense.
     """
     if isinstance(certificate, WholeCertificate):
         return _check_whole(network, certificate, exact)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Matrix, Vector
-from layercert.certificate.steps import FACETS, NAMES, StepTree
+from layercert.certificate.steps import NAMES, OPTIONAL, StepTree
 from layercert.errors import InputError
 from layercert.system.files import whole_file
 from layercert.system.npz import read_numpy
@@ -173,7 +173,7 @@ _BOX_TREE = ("axis", "cut")
 
 def _names(tree: AnyTree) -> tuple[str, ...]:
     if isinstance(tree, StepTree):
-        return NAMES + tuple(name for name in FACETS if getattr(tree, name) is not None)
+        return NAMES + tuple(name for name in OPTIONAL if getattr(tree, name) is not None)
     return _BOX_TREE if isinstance(tree, BoxTree) else _TREE
 
 
@@ -243,11 +243,12 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
         if f"axis{i}" in arrays:
             trees.append(BoxTree(*(arrays[f"{name}{i}"] for name in _BOX_TREE)))
         elif f"steps{i}" in arrays:
-            facets: dict[str, Any] = {name: arrays.get(f"{name}{i}") for name in FACETS}
-            trees.append(StepTree(*(arrays[f"{name}{i}"] for name in NAMES), **facets))
+            others: dict[str, Any] = {name: arrays.get(f"{name}{i}") for name in OPTIONAL}
+            trees.append(StepTree(*(arrays[f"{name}{i}"] for name in NAMES), **others))
         else:
             trees.append(Tree(*(arrays[f"{name}{i}"] for name in _TREE)))
-    domain = (_vector(arrays["low"]), _vector(arrays["high"])) if "low" in arrays else None
+    boxed = "low" in arrays or "high" in arrays  # one of them alone is no domain
+    domain = (_vector(arrays["low"]), _vector(arrays["high"])) if boxed else None
     label = header["label"]
     return Certificate(
         network=str(header["network"]),

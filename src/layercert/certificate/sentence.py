@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layercert.arrays import Vector
 from layercert.certificate.claim import Certificate, sha256
 from layercert.problem import Problem
 
@@ -11,12 +12,16 @@ def sentence_of(problem: Problem, certificate: Certificate, upper: float, leaves
     norm = problem.norm.name
     given = "that is not given" if certificate.asked is None else "that is given"
     classes = str(certificate.label) if certificate.asked is None else " or ".join(map(str, certificate.asked))
-    where = "" if certificate.domain is None else " inside the domain"
+    domain = "" if certificate.domain is None else _box(*certificate.domain)
+    weights = "" if certificate.weights is None else f" (weights {_span(certificate.weights)})"
+    where = f"{weights} inside the domain {domain}" if domain else weights
     if certificate.radius == 0 and certificate.witness is not None:  # of x itself nothing is said
         what = "with an unsafe output" if certificate.label is None else f"{given} class {classes}"
-        return f"{_about(certificate)}: a point{where} {what} lies at {norm} distance {upper:.9g} of x ({arithmetic})."
+        here = f" inside the domain {domain}" if domain else ""
+        far = f"{norm} distance {upper:.9g} of x{weights}"
+        return f"{_about(certificate)}: a point{here} {what} lies at {far} ({arithmetic})."
     if certificate.label is None and problem.reach <= certificate.radius:  # the reach is rounded up
-        claim = "no point of the domain has an unsafe output"
+        claim = f"no point of the domain {domain} has an unsafe output"
     elif certificate.label is None:
         claim = f"no point within {norm} distance {certificate.radius:.9g} of x{where} has an unsafe output"
     elif certificate.asked is not None:
@@ -31,6 +36,19 @@ def sentence_of(problem: Problem, certificate: Certificate, upper: float, leaves
     elif problem.reach > certificate.radius:
         text += "; there is no witness, so no upper bound of the distance is proved"
     return f"{text} ({leaves} {'leaf' if leaves == 1 else 'leaves'}, {arithmetic})."
+
+
+def _span(values: Vector) -> str:
+    """The least and the largest number."""
+    least, most = (f"{end:.9g}" for end in (values.min(), values.max()))
+    return least if least == most else f"{least} to {most}"
+
+
+def _box(low: Vector, high: Vector) -> str:
+    """The domain, so that nobody takes a small one for a large one."""
+    if (low == low[0]).all() and (high == high[0]).all():
+        return f"[{low[0]:.9g}, {high[0]:.9g}]"
+    return f"(low {_span(low)}, high {_span(high)}, width {_span(high - low)})"
 
 
 def _about(certificate: Certificate) -> str:

@@ -12,11 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
+from layercert.certificate.ball_maps import ball_map, some_rows
 from layercert.certificate.balls import BallArithmetic, _down
 from layercert.certificate.region import Region
 from layercert.certificate.setting import Setting
 from layercert.certificate.steps import Objective, Passes
 from layercert.facets import Facets
+
+#: Rows that go down the layers together: those of a large layer would need a lot of memory at once.
+TOGETHER = 64
 
 
 class BallHalfspace(NamedTuple):
@@ -54,8 +58,8 @@ class StepBalls:
 
     def _size(self, k: int, below: Vector) -> Vector:
         """|W| below + |b| of layer k, rounded up."""
-        W, b = self.setting.network.weights[k], self.setting.network.biases[k]
-        sizes = self.balls._matrix(np.abs(W)) * self.balls._matrix(below[:, None])
+        W, b = self.setting.network.maps[k], self.setting.network.biases[k]
+        sizes = ball_map(abs(W), self.balls.flint) * self.balls._matrix(below[:, None])
         return np.array([-_down(-(sizes[i, 0] + abs(float(b[i])))) for i in range(len(b))])
 
     def objective(self, C: Matrix, d: Vector, region: Region, own: Objective) -> BallHalfspace:
@@ -113,7 +117,13 @@ class StepBalls:
 
     def narrow(self, region: Region, half: BallHalfspace | None, k: int, rows: Passes) -> bool:
         """Take the bounds that rows of layer k prove; False when the node turns out empty."""
-        W = self.setting.network.weights[k][rows.neurons]
+        for first in range(0, len(rows.sides), TOGETHER):
+            if not self._narrow(region, half, k, rows.some(slice(first, first + TOGETHER))):
+                return False
+        return True
+
+    def _narrow(self, region: Region, half: BallHalfspace | None, k: int, rows: Passes) -> bool:
+        W = some_rows(self.setting.network.maps[k], rows.neurons)
         A = self.balls._matrix(rows.sides[:, None] * W)
         source = self.balls.b[k] if k > 0 else self.balls.z0
         c = [source[int(i), 0] * float(side) for i, side in zip(rows.neurons, rows.sides, strict=True)]
@@ -135,7 +145,7 @@ class StepBalls:
                 value = value + half.s * float(lam)
                 T = self.mat([[A[i, j] + half.g[0, j] * float(lam) for j in range(n)]])
             values[i] = _down(value - self.balls._fall(T, 0 if lam > 0 else i))
-        return region.narrow(k, rows.neurons, rows.sides, values)
+        return region.narrow(k, rows.neurons, rows.sides, np.minimum(values, rows.limits))
 
     def _layer(
         self, A: Any, c: list[Any], region: Region, k: int, slopes: Matrix, betas: Matrix | None

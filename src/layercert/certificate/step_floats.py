@@ -185,8 +185,10 @@ class StepFloats:
         slip = np.abs(c) + lams * np.abs(halves.s[half]) + drop + size + lams * halves.size[half]
         return np.asarray(value - 1e-15 * slip - TINY)
 
-    def narrow(self, regions: Any, halves: Halfspaces, k: int, uses: Any, lams: Vector) -> Mask:
-        """Take the bounds that rows of layer k prove; for each use, whether its node turned out empty by it."""
+    def narrow(
+        self, regions: Any, halves: Halfspaces, k: int, uses: Any, lams: Vector, limits: Vector | float = np.inf
+    ) -> Mask:
+        """Take the bounds that rows of layer k prove, at most their limits; for each use, is its node empty by it?"""
         from layercert.certificate.lanes import take
 
         values = np.empty(len(lams))
@@ -195,7 +197,7 @@ class StepFloats:
             some = part_of(uses, part)
             G, c, size = self.functions(regions, halves, k, some)
             values[part] = self.least(G, c, size, halves, some.half, lams[part])
-        return np.asarray(take(regions, uses, values))
+        return np.asarray(take(regions, uses, np.minimum(values, limits)))
 
     def _default_rows(self, regions: Any, k: int, neurons: Indices) -> None:
         """Bounds on the whole ball from below and above, with slopes that do not depend on the row."""

@@ -13,6 +13,7 @@ from layercert.certificate.rejected import Rejected
 from layercert.certificate.step_floats import Halfspaces, Objectives, StepFloats, regions_of
 from layercert.certificate.step_tree import check_shape, not_proved, split_again
 from layercert.certificate.steps import StepTree, check_arrays, parts_of_one
+from layercert.system import clock
 
 #: Nodes that are worked on together.
 TOGETHER = 32
@@ -54,6 +55,7 @@ class Walk:
         start = self.floats.start
         stack = [Waiting(0, start.lo[0].copy(), start.hi[0].copy(), start.phase[0].copy())]
         while stack:
+            clock.check()
             nodes = [stack.pop() for _ in range(min(TOGETHER, len(stack)))]
             regions = regions_of(*(np.stack(part) for part in list(zip(*nodes, strict=True))[1:]))
             empty = self.emptied(np.array([waiting.node for waiting in nodes], np.intp), regions)
@@ -100,7 +102,7 @@ class Walk:
             if len(which):
                 rows = self.uses_of(int(k), uses[which], nodes[half[which]], half[which])
                 lams = tree.lam[uses[which]].astype(np.float64)
-                gone = self.floats.narrow(regions, halves, int(k), rows, lams)
+                gone = self.floats.narrow(regions, halves, int(k), rows, lams, tree.limits[uses[which]])
                 empty[rows.node[gone]] = True
 
     def uses_of(self, k: int, uses: Indices, nodes: Indices, half: Indices) -> Any:

@@ -48,6 +48,7 @@ class StepTree:
     split_count: NDArray[Any]  # rows: how many signed multipliers of sides it has
     split_at: NDArray[Any]
     split: NDArray[Any]  # b > 0: b z >= 0 where the neuron is on; b < 0 where it is off
+    limit: NDArray[Any] | None = None  # uses: what the row's bound counts for at most; None: all of it
     # upper lines of single neurons beside the chord, all four or none of them (facets.py)
     facet_count: NDArray[Any] | None = None  # objectives: how many facets it has
     facet_at: NDArray[Any] | None = None  # facets: of which neuron, counted over all layers, increasing
@@ -71,14 +72,19 @@ class StepTree:
         return _table(self.split.astype(np.float64), self.split_at, self.split_count, self.neurons)
 
     @cached_property
+    def limits(self) -> Vector:
+        return np.full(len(self.row), np.inf) if self.limit is None else self.limit.astype(np.float64)
+
+    @cached_property
     def ends(self) -> tuple[Indices, Indices]:
         """Where each node's steps begin, where each step's uses begin."""
         return _starts(self.steps), _starts(self.uses)
 
 
-#: Of the arrays that every tree has, and of those that it has if it has facets.
+#: Of the arrays that every tree has, of those that it may have, and of those that it has if it has facets.
 NAMES = tuple(field.name for field in fields(StepTree) if field.default is MISSING)
-FACETS = tuple(field.name for field in fields(StepTree) if field.default is None)
+OPTIONAL = tuple(field.name for field in fields(StepTree) if field.default is None)
+FACETS = tuple(name for name in OPTIONAL if name.startswith("facet"))
 
 
 class Objective(NamedTuple):
@@ -99,6 +105,12 @@ class Passes(NamedTuple):
     lams: Vector
     slopes: Matrix
     betas: Matrix | None  # signed; None: all are zero
+    limits: Vector | float = np.inf
+
+    def some(self, at: slice) -> Passes:
+        """Some of the rows."""
+        parts: Any = (part[at] if isinstance(part, np.ndarray) else part for part in self)
+        return Passes(*parts)
 
 
 def parts_of_one(values: NDArray[Any]) -> Vector:
@@ -124,6 +136,7 @@ def passes_of(tree: StepTree, which: slice, start: int) -> Passes:
         tree.lam[which].astype(np.float64),
         tree.slopes[rows].toarray()[:, :start],
         betas.toarray()[:, :start] if betas.nnz else None,
+        tree.limits[which],
     )
 
 
@@ -145,6 +158,8 @@ def check_arrays(tree: StepTree, widths: tuple[int, ...], rows: int) -> None:
     shapes = _shapes(tree, n, rows)
     for name, shape in shapes.items():
         array = getattr(tree, name)
+        if array is None:
+            continue
         if array.shape != shape:
             raise Rejected(f"the array {name} has shape {array.shape} where {shape} is needed")
         kinds = _KINDS[name]
@@ -170,7 +185,7 @@ _KINDS = {
     "layer": _WHOLE, "neuron": _WHOLE, "steps": _WHOLE, "objective": _WHOLE, "uses": _WHOLE, "row": _WHOLE,
     "lam": _REAL, "mu": _REAL, "alpha": _SLOPES, "beta": _REAL, "target": _WHOLE, "side": "i", "pull": _REAL,
     "slope_count": _WHOLE, "slope_at": _WHOLE, "slope": _SLOPES, "split_count": _WHOLE, "split_at": _WHOLE,
-    "split": _REAL,
+    "split": _REAL, "limit": _REAL,
 }  # fmt: skip
 
 
@@ -184,7 +199,7 @@ def _shapes(tree: StepTree, n: int, rows: int) -> dict[str, tuple[int, ...]]:
     return {
         "layer": (nodes,), "neuron": (nodes,), "steps": (nodes,),
         "objective": (counts["steps"],), "uses": (counts["steps"],),
-        "row": (counts["uses"],), "lam": (counts["uses"],),
+        "row": (counts["uses"],), "lam": (counts["uses"],), "limit": (counts["uses"],),
         "mu": (objectives, rows), "alpha": (objectives, n), "beta": (objectives, n),
         "target": (table,), "side": (table,), "pull": (table,),
         "slope_count": (table,), "slope_at": (counts["slope_count"],), "slope": (counts["slope_count"],),
@@ -218,6 +233,8 @@ def _check_values(tree: StepTree) -> None:
             raise Rejected(f"a multiplier in {name} is negative, not finite or above {LARGEST:g}")
     if not (np.abs(tree.split) <= LARGEST).all():
         raise Rejected(f"a multiplier in split is not finite or above {LARGEST:g}")
+    if np.isnan(tree.limits).any():
+        raise Rejected("a limit is no number")
     if not (np.abs(tree.side.astype(np.int64)) == 1).all():
         raise Rejected("the side of a row is neither +1 nor -1")
 

@@ -171,6 +171,6 @@ class Ascent:
             found = self._exact(clause, region) if math.isinf(self.setting.p) else None
             mine = own if found is None else Halfspace(own.alpha, found.beta, found.mu)
             return Better(mine, sides, None)
-        answer = self.leaves.solve(sides, np.ones(len(sides), np.bool_), clause, self.task.U)
-        lam = np.where(np.isfinite(answer.multipliers), np.maximum(answer.multipliers, 0.0), 0.0)
-        return Better(Halfspace(own.alpha, lam[: len(sides)], lam[len(sides) :]), sides, None)
+        rowed = np.ones(len(sides), np.bool_)
+        answer = self.leaves.solve(sides, rowed, clause, self.task.U)
+        return Better(answer.halfspace(rowed, own.alpha), sides, None)

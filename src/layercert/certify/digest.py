@@ -17,11 +17,17 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Mask, Matrix, Signs, Vector
 from layercert.certificate.facets import FacetLanes
+from layercert.certificate.lanes import Regions
 from layercert.certify.recording import MOST, PARTS, Snapshot
 from layercert.compiled.jit import njit, njit_sums
 from layercert.search.adaptive.cap import Cap, lowest
 from layercert.search.adaptive.layers import NeuronRows
 from layercert.search.adaptive.model import Model
+
+#: Where bounds can differ by more than this share of a neuron's range, the first order says nothing of its line.
+SMALL = 0.01
+#: More than anything that can be moved; finite, so that nothing times it is nothing.
+ANYWHERE = 1e100
 
 
 class Digest(NamedTuple):
@@ -99,6 +105,26 @@ def needs(trace: Matrix, side: Signs, beta: Matrix, given_by: Indices) -> tuple[
                         total += 1
         count[r] = total - before
     return count, out[:total].copy()
+
+
+@njit
+def line_moves(regions: Regions, given_by: Indices, slips: Vector, T: Vector) -> Matrix:
+    """How far the upper lines of all neurons of some nodes can move anywhere on the ball (doubt.py), where bounds that
+    no event gave can differ by their slips."""
+    nodes, neurons = regions.lo.shape
+    out = np.zeros((nodes, neurons))
+    for r in range(nodes):
+        for i in range(neurons):
+            if regions.side[r, i] == 0:
+                lo, hi = regions.lo[r, i], regions.hi[r, i]
+                e_lo = slips[2 * i] if given_by[r, 2 * i] < 0 else 0.0
+                e_hi = slips[2 * i + 1] if given_by[r, 2 * i + 1] < 0 else 0.0
+                move = ANYWHERE
+                if e_lo + e_hi <= SMALL * (hi - lo):
+                    a, b = -lo / (hi - lo), hi / (hi - lo)
+                    move = (e_hi * a + e_lo * b) * T[i] / (hi - lo) + e_hi * a * a + e_lo * b * b
+                out[r, i] = min(move, ANYWHERE)
+    return out
 
 
 @njit

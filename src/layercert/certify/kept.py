@@ -27,15 +27,20 @@ MOST_ROWS = 1 << 24
 Arrays = dict[str, NDArray[Any]]
 
 
-def packed(recording: Recording, ball: Forest, made: int) -> bytes:
-    """The forest of a ball, without nodes from the number `made` on, and the one that proves most beside it."""
+def packed(recording: Recording, ball: Forest, made: int, brief: bool = False) -> bytes:
+    """The forest of a ball, without nodes from the number `made` on, and the one that proves most beside it.
+
+    brief: parameters of rows as they were first, and no others, compressed. All are suggestions, and those of a part of
+    a search that took seconds do not differ much.
+    """
     others = [forest for forest in recording.forests if forest is not ball and forest.plans]
     best = max(others, key=lambda forest: forest.reached(len(forest.roots)), default=None)
-    arrays = _arrays(ball, made, "own_")
+    arrays = _arrays(ball, made, "own_", 0 if brief else MOST_ROWS)
     if best is not None and best.reached(len(best.roots)) > ball.reached(len(ball.roots)):
-        arrays |= _arrays(best, None, "best_")
+        arrays |= _arrays(best, None, "best_", MOST_ROWS)
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
+    write = np.savez_compressed if brief else np.savez
+    write(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
 
 
@@ -50,7 +55,14 @@ def resumed(recording: Recording, record: bytes, model: Model | None) -> Forest:
     return own
 
 
-def _arrays(forest: Forest, made: int | None, name: str) -> Arrays:
+def unpacked(record: bytes) -> Forest:
+    """The forest of a ball, as it was packed."""
+    arrays = read_numpy(io.BytesIO(record))
+    assert isinstance(arrays, dict)
+    return _forest(arrays, "own_", None)
+
+
+def _arrays(forest: Forest, made: int | None, name: str, most: int) -> Arrays:
     known = {node: plan for node, plan in list(forest.plans.items()) if made is None or node < made}
     plans = list(known.values())
     # children that came after the nodes that wait were written down: whoever goes on makes them again
@@ -67,7 +79,7 @@ def _arrays(forest: Forest, made: int | None, name: str) -> Arrays:
         "children": np.array(children, np.int64).reshape(len(plans), 2),
         "owns": np.array([len(plan.owns) for plan in plans], np.int64),
         **_halfspaces(owns),
-        **_snapshots(rows),
+        **_snapshots(rows, most),
     }
     return {f"{name}{key}": value for key, value in arrays.items()}
 
@@ -92,13 +104,14 @@ def _halfspaces(owns: Sequence[Halfspace]) -> Arrays:
     }
 
 
-def _snapshots(rows: Sequence[Snapshot | None]) -> Arrays:
-    """Each snapshot once, where nodes share it; of many some, each for those that come after it as well."""
+def _snapshots(rows: Sequence[Snapshot | None], most: int) -> Arrays:
+    """Each snapshot once, where nodes share it; of many some, each for those that come after it as well: at most so
+    many numbers, but one of them."""
     different = {id(each): each for each in rows if each is not None}
     every = 1
     if different:
         size = max(len(next(iter(different.values())).slopes), 1)
-        every = -(-len(different) * size // MOST_ROWS)
+        every = -(-len(different) * size // most) if most else len(different)
     place = {key: i // every for i, key in enumerate(different)}
     some = list(different.values())[::every]
     return {

@@ -29,6 +29,7 @@ class LoggedRows(NamedTuple):
     side: Vector
     pull: Vector
     lam: Vector
+    limit: Vector
     own: Any  # digest.Digest: slopes and multipliers of sides
 
 
@@ -166,6 +167,7 @@ class Log:
             split_count=column("split_count", np.int32),
             split_at=entries("split", "split_at", wide),
             split=entries("split", "split", np.float32),
+            limit=column("limit", np.float64),
             **facet_arrays([step.aim.facets for step, _ in steps]),
         )
 

@@ -22,6 +22,7 @@ from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import StepFloats
 from layercert.certify.ascent import Ascent
 from layercert.certify.boxes import Unclosed, box_tree
+from layercert.certify.doubt import Doubt
 from layercert.certify.recording import Forest, Recording
 from layercert.certify.replay import CAUTION, Replay, Unproved
 from layercert.network import Network
@@ -37,8 +38,6 @@ from layercert.system import clock
 MARGIN = 1e-6
 #: A box tree with more nodes than this is given up, next to a witness sooner.
 MOST_BOXES, MOST_BESIDE_WITNESS = 20_000_000, 100_000
-#: Proofs with at most so many leaves times neurons are tried on the checker, which takes less time than making them.
-TRIED = 20_000
 
 
 def prove(
@@ -113,17 +112,15 @@ def claim_of(
 def _by_neurons(network: Network, plain: Problem, claim: Certificate, recording: Recording | None) -> Certificate:
     """The claim with trees of neuron splits that the checker accepts.
 
-    Its bounds are a little better than the prover's, so that its halfspaces are others: where the ball is a million
-    times as large as what decides, a multiplier that cancels one leaves much of the other. Where something was decided
-    by a hair a small proof is tried, and made once more with the checker's own margins if it fails.
+    Where something was decided by no more than what the checker's own rounding can move (doubt.py), the proof is tried
+    on the checker, and made once more with the checker's own margins if it fails.
     """
     reason = ""
     for caution in (CAUTION, 1.0):
         trees, sure = _neuron_trees(plain, claim.radius, recording, caution)
         made = replace(claim, trees=tuple(trees))
-        if sure or made.leaves * network.neurons > TRIED:
+        if sure:
             return made
-        clock.check()
         report = check(network, made)
         if report.ok:
             return made
@@ -145,8 +142,8 @@ def _box_trees(problem: Problem, radius: float, witness: Vector | None) -> list[
 def _neuron_trees(
     problem: Problem, radius: float, recording: Recording | None, caution: float
 ) -> tuple[list[AnyTree], bool]:
-    """Trees of neuron splits, one for each clause, with margins so many times the checker's; is nothing of them
-    decided by a hair?"""
+    """Trees of neuron splits, one for each clause, with margins so many times the checker's; is the checker sure to
+    follow?"""
     setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
     task = Task(problem, make_chain("default", problem.norm), radius * (1.0 + 0.5 * MARGIN))
     if radius > 0 and (recording is None or not recording.reaches(radius, len(problem.clauses))):
@@ -156,10 +153,9 @@ def _neuron_trees(
     forest = Forest(radius) if recording is None else recording.forest_for(radius, len(problem.clauses))
     arithmetic, ascent = StepFloats(setting, caution), Ascent(task, setting, forest.model)
     trees: list[AnyTree] = []
-    sure = True
     with np.errstate(all="ignore"):
+        doubt = Doubt(arithmetic)
         for i, clause in enumerate(problem.clauses):
-            replay = Replay(setting, arithmetic, clause, ascent)
+            replay = Replay(arithmetic, clause, ascent, doubt)
             trees.append(replay.tree(forest, i) if radius > 0 else replay.trivial())
-            sure = sure and replay.sure
-    return trees, sure
+    return trees, not doubt.any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -101,6 +102,23 @@ class Forest:
         plan = self.plan(node)
         plan.neuron, plan.children = neuron, children
 
+    def join(self, other: Forest, here: Callable[[int], int]) -> None:
+        """What became of some nodes elsewhere; here(number) is a node's number in this forest."""
+        for snapshot in {id(plan.rows): plan.rows for plan in other.plans.values() if plan.rows is not None}.values():
+            self._taken += len(snapshot.slopes)
+            if self._taken <= IN_ALL:
+                self._last = snapshot
+        for number, theirs in other.plans.items():
+            plan = self.plan(here(number))
+            if theirs.owns and (theirs.bound > plan.bound or not plan.owns):
+                plan.owns = [*theirs.owns, *(plan.owns if plan.root else [])]
+            plan.bound = max(plan.bound, theirs.bound)
+            if theirs.rows is not None:
+                plan.rows = theirs.rows if self._taken <= IN_ALL else self._last
+            if theirs.children is not None:
+                on, off = theirs.children
+                plan.neuron, plan.children = theirs.neuron, (here(on), here(off))
+
 
 class Recording:
     """The forests of the balls that were searched."""
@@ -120,11 +138,20 @@ class Recording:
         self.forests.append(Forest(radius, model))
         return self.forests[-1]
 
-    def packed(self, ball: BallRecorder, made: int) -> bytes:
+    def packed(self, ball: BallRecorder, made: int, *, brief: bool = False) -> bytes:
         from layercert.certify.kept import packed
 
         assert isinstance(ball, Forest)
-        return packed(self, ball, made)
+        return packed(self, ball, made, brief)
+
+    def elsewhere(self) -> Recording:
+        return Recording()
+
+    def join(self, ball: BallRecorder, record: bytes, here: Callable[[int], int]) -> None:
+        from layercert.certify.kept import unpacked
+
+        assert isinstance(ball, Forest)
+        ball.join(unpacked(record), here)
 
     def resumed(self, record: bytes, model: Model | None) -> Forest:
         from layercert.certify.kept import resumed

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Mask, Matrix, Vector
+from layercert.arrays import Indices, Matrix, Vector
 from layercert.certificate.reach import fall
-from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import LANES, Halfspaces, Objectives, StepFloats, regions_of
 from layercert.certificate.step_walk import lines_of
 from layercert.certificate.steps import StepTree
 from layercert.certify.aims import put, rounded_to, stacked
 from layercert.certify.ascent import MANY_STEPS, STEPS, Ascent, Better, Pass
+from layercert.certify.doubt import Doubt
 from layercert.certify.facets import counting
 from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
 from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot
@@ -33,8 +33,6 @@ from layercert.system import clock
 
 #: The prover's margins are this much larger than the checker's: another order of sums must not open a leaf.
 CAUTION = 2.0
-#: A proof is sure to be accepted when everything that decides is apart by so many times the (cautious) margins.
-SURE = 1000.0
 #: Nodes that are worked on together.
 TOGETHER = 16
 #: Most rounds of tightening at the root and at a leaf; a node that is split has one.
@@ -43,6 +41,9 @@ ROOT_ROUNDS, LEAF_ROUNDS = 24, 12
 WORTHWHILE = 0.03
 #: Below this gap the search's last halfspace is tried beside the one that was found here.
 NEAR = 0.05
+#: From so many neurons in three layers or more rows move from the start; elsewhere only where a round gains little.
+#: Moving takes a second pass for each row, and saves rounds and rows where the layers are many or wide.
+MOVED = 150
 #: A bound that narrows its neuron's range by less than this share is not worth a row, unless it settles the sign.
 NARROWER = 0.01
 
@@ -62,6 +63,7 @@ class Branch:
     phase: NDArray[np.int8]
     given_by: Indices  # which events gave the bounds (digest.py)
     rows: Snapshot | None
+    moves: float = 0.0  # how far its halfspace can move (doubt.py)
     owns: list[Halfspace] = field(default_factory=list)
     gap: float = np.inf
     turns: int = 0
@@ -69,20 +71,22 @@ class Branch:
     moving: bool = False  # rows are moved from pass to pass, in a store of its own
     steps: int = STEPS  # of an ascent of its halfspace
     piece: bool = False  # a linear piece with its own multipliers: nothing is left to try
+    recalled: bool = False  # a linear piece was tried with what the search ended with
     done: bool = False
 
 
 class Replay:
     """One clause's tree."""
 
-    def __init__(self, setting: Setting, arithmetic: StepFloats, clause: Clause, ascent: Ascent) -> None:
-        self.setting, self.floats, self.clause, self.ascent = setting, arithmetic, clause, ascent
+    def __init__(self, arithmetic: StepFloats, clause: Clause, ascent: Ascent, doubt: Doubt) -> None:
+        self.setting, self.floats, self.clause, self.ascent = arithmetic.setting, arithmetic, clause, ascent
+        self.doubt = doubt
         self.starts = arithmetic.starts
-        self.log = Log(setting.network.widths)
+        self.log = Log(self.setting.network.widths)
         self.exact_slopes = False
         self.repaired = 0
-        self.sure = True
-        self.thorough = suited(setting.network).rounds > 1
+        network = self.setting.network
+        self.thorough = suited(network).together == 1 or (network.L > 2 and network.neurons >= MOVED)
         rows, none = 2 * self.log.neurons, np.zeros(0, np.float32)
         self.nothing = Snapshot(
             np.zeros(rows + 1, np.intp),
@@ -133,9 +137,9 @@ class Replay:
             halves = self.floats.halfspaces(self.clause.C, self.clause.d, some, own)
             for rounded in (True, False):
                 self._recall(batch, going, some, own, halves, rounded)
-            closed = self.floats.excluded(halves)
-            gaps = self._gaps(halves.g, halves.s)
-            self._doubt(some, closed & ~(halves.s - fall(self.setting, halves.g) > SURE * halves.margin))
+            closed, gaps = self.floats.excluded(halves), self._gaps(halves.g, halves.s)
+            given_by = np.stack([batch[at].given_by for at in going])
+            moves = self.doubt.halfspaces(self.doubt.lines(some, given_by), halves, own.facets is not None, closed)
             self._book(batch, going, some, own, halves)
             left = []
             for i, at in enumerate(going):
@@ -145,6 +149,7 @@ class Replay:
                     branch.node.closers.append(step.event)
                     branch.done = True
                 elif self._goes_on(branch, float(gaps[i])):
+                    branch.moves = float(moves[i])
                     branch.done = self._tighten(branch, regions, at, halves, i)
                     if branch.plan.root or branch.plan.children is None:  # else its children go on
                         left.append(at)
@@ -162,15 +167,22 @@ class Replay:
         betas = known.betas if len(known.betas) else np.zeros(len(known.slopes), np.float32)
         return Snapshot(known.at, known.slopes.copy(), known.known.copy(), betas.copy(), known.pulls.copy())
 
+    @staticmethod
+    def _helps(branch: Branch, gap: float) -> bool:
+        """Is a node nearer to being closed than after its last round?"""
+        return gap < (1.0 - WORTHWHILE) * branch.gap
+
     def _goes_on(self, branch: Branch, gap: float) -> bool:
         """Is another round worth it? With the same parameters while they help, then with better ones."""
         plan = branch.plan
         most = ROOT_ROUNDS if plan.root else LEAF_ROUNDS
-        helped = gap < (1.0 - WORTHWHILE) * branch.gap
+        helped = self._helps(branch, gap)
         branch.gap = min(gap, branch.gap)
         branch.turns += 1
         if branch.piece or branch.turns > most:
             return False
+        if branch.recalled:
+            return True
         if helped or plan.children is not None:
             return helped
         if not branch.moving:
@@ -183,6 +195,10 @@ class Replay:
 
     def _aim(self, branch: Branch, regions: Any, at: int) -> Halfspace:
         """The parameters to try next, as they will be read."""
+        leaf = branch.plan.children is None and bool(branch.plan.owns)
+        if leaf and not branch.recalled and regions.side[at].all():
+            branch.recalled = True  # if the search solved its program, these are the multipliers
+            return scaled(branch.plan.owns[0])._replace(facets=None)
         bent = branch.owns[0].facets is not None and not branch.moving
         if not bent and (branch.plan.root or branch.turns or regions.side[at].all()):
             self.repaired += 1
@@ -192,18 +208,22 @@ class Replay:
                 branch.better = self.ascent.improved(self.clause, line_of(regions, at), branch.owns[0], branch.steps)
             branch.owns, branch.piece = [branch.better.own], branch.better.state is None
         own = scaled(branch.owns[-1])
-        self.exact_slopes = self.exact_slopes or branch.piece
         return own if branch.piece else rounded_to(own)
 
     def _recall(
         self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces, rounded: bool
     ) -> None:
-        """Take the halfspace that the search ended with where it is better and the node is nearly closed.
+        """Take the halfspace that the search ended with where it is better, the node is nearly closed and rounds gain
+        little.
 
         There an ascent of few steps no longer helps. Without rounding it is taken only where it closes the node: then
         a leaf is closed by a hair, and all slopes are stored in full.
         """
-        near = np.array([i for i, at in enumerate(going) if batch[at].gap < NEAR and batch[at].plan.owns], np.intp)
+        if all(batch[at].gap >= NEAR for at in going):
+            return
+        gaps = self._gaps(halves.g, halves.s)
+        stuck = [batch[at].gap < NEAR and not self._helps(batch[at], gaps[i]) for i, at in enumerate(going)]
+        near = np.array([i for i, at in enumerate(going) if stuck[i] and batch[at].plan.owns], np.intp)
         bent = np.array([batch[at].owns[0].facets is not None for at in going])  # a program's: it is the best already
         near = near[~self.floats.excluded(halves)[near] & ~bent[near]]
         if not len(near):
@@ -257,13 +277,8 @@ class Replay:
         _ = plain.start
         at = np.array([i])
         halves = plain.halfspaces(self.clause.C, self.clause.d, lines_of(some, at), own.some(at))
+        self.doubt.any = True
         return bool(plain.excluded(halves)[0])
-
-    def _doubt(self, some: Any, barely: Mask) -> None:
-        """Could the checker, whose bounds are a little better, see other sides or not close a node?"""
-        near = SURE * self.floats.ground.Q
-        beside = (some.phase == 0) & (np.minimum(np.abs(some.lo), np.abs(some.hi)) < near)
-        self.sure = self.sure and not barely.any() and not beside.any()
 
     def _tighten(self, branch: Branch, regions: Any, at: int, halves: Halfspaces, half: int) -> bool:
         """Bound all open neurons on the cap, layer by layer; True when the node turns out empty."""
@@ -275,6 +290,7 @@ class Replay:
             first, last = int(self.starts[k]), int(self.starts[k + 1])
             free = self.floats.net.order[first:last]
             free = free[regions.side[at, free] == 0]
+            lines = self.doubt.lines(line_of(regions, at), branch.given_by[None])[0] if k > 0 else regions.lo[at]
             for begin in range(0, len(free), LANES // 2):
                 some = free[begin : begin + LANES // 2]
                 for turn in range(2 if branch.moving and k > 0 else 1):
@@ -287,6 +303,8 @@ class Replay:
                         done = Pass(uses, G, trace, lams, cap, (upper, float(halves.uppers.constant[k, half])))
                         self._move(branch, regions, at, k, done)
                 values = self.floats.least(G, c, size, halves, uses.half, lams)
+                shares = (lams + uses.pull) * branch.moves
+                values = self.doubt.limits(lines, trace, values, shares)
                 which = self._better(regions, at, uses, values)
                 if not len(which):
                     continue
@@ -294,19 +312,17 @@ class Replay:
                 found = digest(trace, regions.side[at, :first], uses.slopes, uses.splits, branch.given_by, which, own)
                 used = uses._replace(node=uses.node[which], neuron=uses.neuron[which], side=uses.side[which])
                 number = self.log.add(found.needs_count, found.needs)
-                step.rows.append(LoggedRows(number, used.neuron, used.side, uses.pull[which], lams[which], found))
+                step.rows.append(
+                    LoggedRows(number, used.neuron, used.side, uses.pull[which], lams[which], values[which], found)
+                )
                 branch.given_by[2 * used.neuron + (used.side < 0)] = number + np.arange(len(which))
                 gone = take(regions, used, values[which])
                 if gone.any():
                     i = int(used.neuron[gone][0])
-                    self.sure = self.sure and self._apart(regions.lo[at, i], regions.hi[at, i], i)
+                    self.doubt.empty(regions.lo[at, i], regions.hi[at, i], branch.given_by, i)
                     branch.node.closers += [int(e) for e in branch.given_by[2 * i : 2 * i + 2] if e >= 0]
                     return True
         return False
-
-    def _apart(self, lo: float, hi: float, neuron: int) -> bool:
-        """Does lo > hi, which closes a node, hold beyond doubt?"""
-        return bool(lo - hi > SURE * self.floats.ground.Q[neuron])
 
     def _move(self, branch: Branch, regions: Any, at: int, k: int, done: Pass) -> None:
         """Move the parameters of rows after a pass, in the node's own store."""
@@ -369,7 +385,7 @@ class Replay:
             else:
                 part.hi[neuron] = min(part.hi[neuron], 0.0)
             if part.lo[neuron] > part.hi[neuron]:
-                self.sure = self.sure and self._apart(part.lo[neuron], part.hi[neuron], neuron)
+                self.doubt.empty(part.lo[neuron], part.hi[neuron], part.given_by, neuron)
                 node.closers += [int(e) for e in part.given_by[2 * neuron : 2 * neuron + 2] if e >= 0]
             else:
                 parts.append(part)

@@ -152,16 +152,19 @@ class Frontier:
                 self._hands[node.number] = lent[-1]
             return lent
 
-    def returned(
-        self, numbers: Iterable[int], nodes: Iterable[bytes], closed_bound: float, closed: int, share: float
-    ) -> None:
-        """What became of nodes that were lent."""
+    def returned(self, numbers: Iterable[int], closed_bound: float, closed: int, share: float) -> None:
+        """Nodes that were lent are done elsewhere; what is open of them is to be restored."""
         with self.lock:
             for number in numbers:
                 del self._hands[number]
             self.closed_bound = min(self.closed_bound, closed_bound)
             self.closed, self.share = self.closed + closed, self.share + share
-            self.restore(nodes)
+
+    def reserve(self, count: int) -> int:
+        """Numbers for so many nodes that were made elsewhere; the first one."""
+        with self.lock:
+            self.made += count
+            return self.made - count
 
     def give_back(self, numbers: Iterable[int]) -> None:
         """Nodes that were lent or taken wait again, as they were."""
@@ -180,12 +183,8 @@ class Frontier:
             self.give_back(tuple(self._hands))
             self.late = 0
 
-    def blobs(self) -> list[bytes]:
-        """All open nodes, packed."""
-        return [blob for _, blob in self.numbered()]
-
     def numbered(self) -> list[tuple[int, bytes]]:
-        """The same with their numbers."""
+        """All open nodes with their numbers, packed."""
         with self.lock:
             waiting = [*self._queue.items(), *(each for _, each in self._latest), *self._hands.values()]
             return [each if isinstance(each, tuple) else (each.number, self.packing.pack(each)) for each in waiting]

@@ -11,6 +11,7 @@ from layercert.arrays import TINY, Mask, Vector, gamma
 from layercert.geometry import Polyhedron, row_margins
 from layercert.problem import Clause, Problem
 from layercert.programs.program import prove, single
+from layercert.search.adaptive.record import Halfspace
 from layercert.search.task import Task
 
 #: Multiplications per second of a dense product on one core, about.
@@ -27,6 +28,13 @@ class Answer:
     value: float
     step: Vector
     multipliers: Vector
+
+    def halfspace(self, rowed: Mask, alpha: Vector) -> Halfspace:
+        """The proof as parameters of a node's halfspace; `rowed` are the neurons that had a row."""
+        found = np.where(np.isfinite(self.multipliers), np.maximum(self.multipliers, 0.0), 0.0)
+        beta, rows = np.zeros(len(rowed)), int(np.count_nonzero(rowed))
+        beta[rowed] = found[:rows]
+        return Halfspace(alpha, beta, found[rows:])
 
 
 class Leaves:

@@ -6,6 +6,7 @@ are sound, so it does not matter in which pass they were used, only that passes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from layercert.arrays import Vector
@@ -52,8 +53,15 @@ class Recorder(Protocol):
     def ball(self, radius: float, model: Model) -> BallRecorder:
         """A search in another ball begins, with nodes of its own, on this model."""
 
-    def packed(self, ball: BallRecorder, made: int) -> bytes:
-        """What was told of a ball, its nodes below the number `made`, for a search that goes on from there."""
+    def packed(self, ball: BallRecorder, made: int, *, brief: bool = False) -> bytes:
+        """What was told of a ball, its nodes below the number `made`, for a search that goes on from there; `brief`:
+        for its way through a network, as small as it can be."""
+
+    def elsewhere(self) -> Recorder:
+        """One that knows nothing yet, for a part of the search on another machine: it can be pickled."""
+
+    def join(self, ball: BallRecorder, record: bytes, here: Callable[[int], int]) -> None:
+        """What was told elsewhere of some nodes of a ball, and packed there; here(number) is a node's number here."""
 
     def resumed(self, record: bytes, model: Model | None) -> BallRecorder:
         """A search that was packed goes on, and nothing else was told; without a model it has nothing left to do."""

@@ -77,13 +77,16 @@ class Question:
     limit: float
     enough: float
     gap: float
+    recorder: bytes  # pickled; nothing where nobody wants a certificate
 
 
 @dataclass(frozen=True, eq=False)
 class Slice:
-    """What a worker did."""
+    """What a worker did. It numbers the nodes of a slice from EARLIER on, and after them those that it makes."""
 
     nodes: list[bytes]
+    numbers: list[int]
+    record: bytes
     closed_bound: float
     closed: int
     share: float  # of the tree, that it closed
@@ -159,9 +162,10 @@ class Spread:
 
     def _question(self) -> Question:
         ball, task = self.ball, self.ball.task
+        recorded = ball.book is not None and ball.recorder is not None
         return Question(
             uuid4().hex, pickle.dumps(task.problem), task.stack, ball.effort, ball.radius, ball.built, task.limit,
-            task.enough, task.gap,
+            task.enough, task.gap, pickle.dumps(ball.book.elsewhere()) if recorded and ball.book is not None else b"",
         )  # fmt: skip
 
     def _hand_out(self, client: Any, running: Any, shared: Any, threads: int, length: float) -> None:
@@ -178,14 +182,28 @@ class Spread:
     def _take(self, numbers: list[int], done: Slice) -> Iterator[Event]:
         """Book what a worker did."""
         self.slices += 1
-        self.received += sum(map(len, done.nodes))
+        self.received += sum(map(len, done.nodes)) + len(done.record)
         self.worked += done.seconds
-        self.frontier.returned(numbers, done.nodes, done.closed_bound, done.closed, done.share)
+        self._join(numbers, done)
         task = self.ball.task
         for step, clause in done.witnesses:
             yield from task.suggest(step, task.problem.clauses[clause])
         # what was closed is closed in the worker's ball: whatever lies beyond is not proved, witness or not
         task.incumbent.recall(None, done.nearest, done.unsettled)
+
+    def _join(self, numbers: list[int], done: Slice) -> None:
+        """Open nodes wait here again, with numbers of ours, by which a record knows them too."""
+        ball, lent = self.ball, EARLIER + len(numbers)
+        first = self.frontier.reserve(done.made - lent)
+
+        def here(number: int) -> int:
+            return numbers[number - EARLIER] if number < lent else first + number - lent
+
+        if done.record and ball.book is not None and ball.recorder is not None:
+            ball.book.join(ball.recorder, done.record, here)
+        with self.frontier.lock:  # nobody may see a moment without what is open
+            self.frontier.returned(numbers, done.closed_bound, done.closed, done.share)
+            self.frontier.restore(done.nodes, [here(number) for number in done.numbers])
 
     def _lost(self, numbers: list[int], future: Any) -> None:
         """The slice is lost, its nodes are not."""
@@ -243,6 +261,9 @@ def work(question: Question, blobs: list[bytes], nearest: float, seconds: float)
     tree = Tree(question.radius, question.built, 0.0, 0, math.inf, 0, EARLIER, blobs)
     with one_thread():
         ball = Ball(task, question.effort, None, question.radius, tree, parts)
+        if question.recorder:
+            ball.book = pickle.loads(question.recorder)
+            ball.recorder = ball.book.ball(ball.cutoff, ball.model)
         share, started = ball.frontier.share, clock.now()
         with suppress(clock.OutOfTime), clock.until(started + seconds + PATIENT), closing(ball.run()) as events:
             for event in events:
@@ -253,8 +274,12 @@ def work(question: Question, blobs: list[bytes], nearest: float, seconds: float)
     frontier = ball.frontier
     held = incumbent.witness
     found = [] if held is None else [(held.point - problem.x, problem.clauses.index(held.clause))]
-    left = frontier.blobs()
+    left = frontier.numbered()
+    record = b""
+    if ball.book is not None and ball.recorder is not None:
+        record = ball.book.packed(ball.recorder, frontier.made, brief=True)
     return Slice(
-        left, frontier.closed_bound, frontier.closed, frontier.share - share, frontier.made, found,
-        incumbent.nearest, incumbent.unsettled, time.thread_time() - begun,
+        [blob for _, blob in left], [number for number, _ in left], record, frontier.closed_bound, frontier.closed,
+        frontier.share - share, frontier.made, found, incumbent.nearest, incumbent.unsettled,
+        time.thread_time() - begun,
     )  # fmt: skip

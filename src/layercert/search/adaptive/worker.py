@@ -330,7 +330,7 @@ class Worker:
         # stable neurons have rows too, unless the whole ball is on their side: theirs is proved for unsafe points only
         answer = leaves.solve(node.sides, ball.meets, self.task.problem.clauses[node.clause], ball.cutoff)
         node.bound = max(node.bound, answer.lower)
-        self.tell(node)
+        self.tell(node, own=answer.halfspace(ball.meets, node.state[ALPHA]))
         yield from self.witnesses.improve(answer.step, answer.value, node.clause)
         return Fate.CLOSED
 
