@@ -429,6 +429,7 @@ def check(proof_path, network_path, exact):
     numbers = range(len(header["targets"]))
     clauses = [tuple(arrays[f"{name}{i}"].astype(np.float64) for name in "Cd") for i in numbers]
     check_clauses(clauses, header["targets"], label, asked, len(b[-1]))
+    need(exact or all(np.abs(a).max() < LARGE for a in (x, r, *(C for C, _ in clauses))), "x, r or C exceed 1e75")
     leaves, ball = 0, Ball(x, p, r, low, high, weights, exact)
     proof = Proof(W, b, x, ball, exact) if r > 0 else None
     for i in numbers:

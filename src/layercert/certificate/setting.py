@@ -79,11 +79,16 @@ class Setting:
         return tuple(sizes)
 
     def in_range(self, C: Matrix, d: Vector) -> bool:
-        """Is every number that a pass can meet at most LARGE? Then margins in float64 hold (arrays.py)."""
+        """Is every number that a pass can meet at most LARGE? Then margins in float64 hold (arrays.py).
+
+        Inputs and coefficients count as they are too, not only times weights: what a product with tiny weights loses
+        by underflow, they enlarge.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             size = np.abs(C)
             tops = [float(t.max()) for t in self.T] + [float((size @ self.T[-1] + np.abs(d)).max())]
             pull = np.ones(len(size)) @ size
+            tops += [float(np.abs(self.x).max()), self.r, float(pull.max())]
             for W in reversed(self.network.maps):
                 pull = np.maximum(pull, 1.0) @ abs(W)
                 tops.append(float(pull.max()))
