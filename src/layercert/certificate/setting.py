@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from layercert.arrays import LARGE, Matrix, Vector, gamma
+from layercert.arrays import LARGE, SMALLEST, Matrix, Vector, gamma
 from layercert.certificate.entries import Entries, entries_of
 from layercert.network import Network
 
@@ -55,13 +55,13 @@ class Setting:
     @cached_property
     def row_sizes(self) -> Vector:
         """||W^0_i||_q, rounded up."""
-        up = 1.0 + gamma(2 * self.network.inputs + 64)
-        W = self.network.maps[0]
+        up, W = 1.0 + gamma(2 * self.network.inputs + 64), self.network.maps[0]
+        more = 4.0 * SMALLEST  # what lengths of the least float64 numbers may be rounded by; a radius can make it large
         if isinstance(W, np.ndarray):
-            return dual_norm(W, self.q) * up
+            return dual_norm(W, self.q) * up + more
         step = max(1, MOST_AT_ONCE // W.shape[1])
         parts = [dual_norm(W[i : i + step].toarray(), self.q) * up for i in range(0, W.shape[0], step)]
-        return np.concatenate(parts)
+        return np.concatenate(parts) + more
 
     @cached_property
     def entries(self) -> Entries:
