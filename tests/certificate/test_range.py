@@ -15,23 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.leaves import one_leaf
 from helpers.standalone import alone
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
-from layercert.certificate.steps import StepTree
 from layercert.network import Network
-
-
-def one_leaf(neurons: int, rows: int) -> StepTree:
-    """A tree of one leaf with one step: equal weights of the rows, lower lines of slope 1."""
-    none, no_numbers = np.zeros(0, np.int64), np.zeros(0)
-    return StepTree(
-        layer=np.zeros(1, np.int64), neuron=np.zeros(1, np.int64), steps=np.ones(1, np.int64),
-        objective=np.zeros(1, np.int64), uses=np.zeros(1, np.int64), row=none, lam=no_numbers,
-        mu=np.ones((1, rows)), alpha=np.ones((1, neurons)), beta=np.zeros((1, neurons)),
-        target=none, side=none, pull=no_numbers, slope_count=none, slope_at=none, slope=no_numbers,
-        split_count=none, split_at=none, split=no_numbers,
-    )  # fmt: skip
 
 
 def claim(
