@@ -117,9 +117,9 @@ class Ball:
         self.num, self.boxed = fractions_of if exact else np.asarray, bool(np.isfinite([low, high]).any())
         self.q = None if p in (1.0, math.inf) else Fraction(p) / (Fraction(p) - 1)
         # weights times how far a coordinate can fall and rise, at most r, rounded up
-        ends = (fractions_of(np.clip(end, -1e300, 1e300)) for end in (low, high))
-        ways = (fractions_of(weights) * abs(end - fractions_of(x)) for end in ends)
-        self.fall, self.rise = (np.array([min(-down(-v), r) for v in way]) for way in ways)
+        ways = ([(*map(Fraction, (v, w)), e) for v, w, e in zip(x, weights, end, strict=True)] for end in (low, high))
+        rooms = ([r if math.isinf(e) else min(-down(-w * abs(Fraction(e) - v)), r) for v, w, e in way] for way in ways)
+        self.fall, self.rise = map(np.array, rooms)
         far = np.nextafter(r / weights, np.inf)
         self.box = np.clip([np.nextafter(x - far, -np.inf), np.nextafter(x + far, np.inf)], low, high)  # v is in it
 
@@ -169,8 +169,8 @@ class Proof:
         self.W, self.b, self.x = [whole(w) if exact else w for w in W], [self.num(v) for v in b], self.num(x)
         terms = (4 * (sum(self.widths) + len(b[-1])) + 256) * 2.0**-53
         self.eps, self.tiny, self.slip = (Fraction(0),) * 3 if exact else (1.02 * terms / (1 - terms), TINY, 1e-15)
-        reach = ball.r * Ball.dual_norm(ball, np.abs(W[0]) / ball.weights) * (1 + 1e-9) + TINY
-        self.reach = self.num(reach)  # at least |W^0_j.w| on the ball
+        reach = ball.r * Ball.dual_norm(ball, np.abs(W[0]) / ball.weights + 1e-300) * (1 + 1e-9) + TINY
+        self.reach = self.num(reach)  # at least |W^0_j.w| on the ball; 1e-300 for quotients that vanish, r may be large
         growth = np.ones(len(b[-1]))  # of coefficients on their way down
         for w in reversed(W):
             growth = np.maximum(growth, 1.0) @ np.abs(w)
@@ -426,6 +426,7 @@ def check(proof_path, network_path, exact):
     need(((weights >= 1e-50) & (weights <= 1e50)).all(), "a weight is out of range")
     clauses = [tuple(arrays[f"{c}{i}"].astype(np.float64) for c in "Cd") for i in range(len(header["targets"]))]
     check_clauses(clauses, header["targets"], label, asked, len(b[-1]))
+    need(exact or all(np.abs(a).max() < LARGE for a in (x, r, *(C for C, _ in clauses))), "x, r or C exceed 1e75")
     leaves, ball = 0, Ball(x, p, r, low, high, weights, exact)
     proof = Proof(W, b, x, ball, exact) if r > 0 else None
     for i in range(len(clauses)):
@@ -488,8 +489,7 @@ def main(arguments):
         return print(__doc__, file=sys.stderr) or 2
     try:
         with np.errstate(all="ignore"):
-            print(check(*paths, "--exact" in arguments))
-            return 0
+            return print(check(*paths, "--exact" in arguments)) or 0
     except Exception as error:  # whatever a hostile file makes numpy, zipfile or json say
         proof = isinstance(error, NotProved)
         print(f"NOT PROVED: {error}" if proof else f"NOT READABLE: {type(error).__name__}: {error}", file=sys.stderr)

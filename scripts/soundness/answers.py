@@ -14,10 +14,11 @@ from numpy.random import Generator
 import layercert as lc
 from helpers import tiny
 from helpers.brute import brute_force, only_ties
+from layercert.compiled import packed
 from layercert.norms import Norm
 from layercert.problem import Problem
 from layercert.run import GAP, NOISE, How, Progress, closest
-from layercert.search.adaptive import pieces, worker
+from layercert.search.adaptive import pieces, search, worker
 from layercert.search.events import Event
 from layercert.system import clock
 from soundness.judge import Judge, claim_faults, faults
@@ -44,7 +45,23 @@ def domains(rng: Generator) -> Outcome:
 
 
 def sparse(rng: Generator) -> Outcome:
-    return _ask(rng, pooled(rng))
+    """Half of them in l_2, with parabolas in the first layer of every ball that may have them."""
+    question = pooled(rng)
+    if rng.random() < 0.5:
+        return _ask(rng, question)
+    with parabolas_everywhere():
+        return _ask(rng, replace(question, norm=2.0), "adaptive", 0.0)
+
+
+@contextmanager
+def parabolas_everywhere() -> Iterator[None]:
+    """For first layers with many entries too, and on the way to the distance whatever the network's size."""
+    before = packed.FILLED, search.MANY, search.HOPEFUL
+    packed.FILLED, search.MANY, search.HOPEFUL = 2.0, 0, 1.0
+    try:
+        yield
+    finally:
+        packed.FILLED, search.MANY, search.HOPEFUL = before
 
 
 def facets(rng: Generator) -> Outcome:

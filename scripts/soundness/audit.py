@@ -20,6 +20,7 @@ from soundness.answers import agreement, domains, facets, radii, scales, sparse,
 from soundness.checkers import checkers
 from soundness.discrete import whole
 from soundness.files import files
+from soundness.forgeries import forgeries
 from soundness.graphs import graphs
 from soundness.kind import Kind, Outcome
 from soundness.pieces import lent, resumed
@@ -46,6 +47,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "resumed": (resumed, 1000),
     "lent": (lent, 600),
     "ways": (ways, 120),
+    "forgeries": (forgeries, 6000),
 }
 #: Seconds after which a case that does not end is a fault; compiling is part of the first ones, on busy machines too.
 PATIENCE = 1200

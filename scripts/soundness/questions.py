@@ -87,7 +87,8 @@ def tied(rng: Generator, inputs: int | None = None) -> Question:
 def pooled(rng: Generator, inputs: int | None = None) -> Question:
     """A convolution, the maxima of neighbours, a dense layer: few entries per row, layers often stored sparse.
 
-    A maximum is max(a, b) = relu(a - b) + relu(b) - relu(-b), as importers write it. Some neurons read nothing.
+    A maximum is max(a, b) = relu(a - b) + relu(b) - relu(-b), as importers write it. Some neurons read nothing. A part
+    of them has inputs and values of any size.
     """
     n, kernel, classes = inputs or int(rng.integers(3, 7)), int(rng.integers(1, 4)), int(rng.integers(2, 4))
     draw = (lambda size: rng.choice(GRID, size=size)) if rng.random() < 0.3 else (lambda size: rng.normal(size=size))
@@ -111,12 +112,16 @@ def pooled(rng: Generator, inputs: int | None = None) -> Question:
     if rng.random() < 0.3:
         weights[0][int(rng.integers(len(weights[0])))] = 0.0
     biases = [draw(len(W)) * (0.5 if i in (0, len(weights) - 1) else 0.0) for i, W in enumerate(weights)]
+    x = rng.uniform(-1, 1, n)
+    if rng.random() < 0.3:  # values stay within 1e-140 and 1e70, squares of inputs or weights may not
+        values, size = _power(rng, -140, 70), _power(rng, *[(-200, -150), (-150, 70)][int(rng.integers(2))])
+        weights[0], biases, x = weights[0] * (values / size), [b * values for b in biases], x * size
     if rng.random() < 0.5:
         maps = tuple(csr_array(W) for W in weights)
         network = Network((*maps[:-1], weights[-1]), tuple(biases))
     else:
         network = Network.from_arrays(weights, biases)
-    return _asked(rng, network, rng.uniform(-1, 1, n))
+    return _asked(rng, network, x)
 
 
 def cornered(rng: Generator) -> Question:

@@ -126,11 +126,9 @@ def closest(problem: Problem, how: How | None = None) -> Result:
     progress, note = session.progress, "" if session.late else session.note  # an answer needs no such excuse
     if session.proved and not session.found:
         status = Status.ROBUST
+        note = note or _beyond(session)
     elif progress.closed():
         status = Status.EXACT
-    elif math.isinf(progress.upper) and progress.lower >= problem.reach * (1.0 - 5e-10):  # the reach is 1e-9 too large
-        status = Status.ROBUST
-        note = note or "no unsafe point anywhere"
     elif math.isinf(problem.radius) and progress.lower >= horizon(problem) * (1.0 - MARGIN):
         status = Status.ROBUST if math.isinf(progress.upper) else Status.UNDECIDED
         note = note or "a search without a radius looks no farther"
@@ -233,7 +231,14 @@ def decide(problem: Problem, how: How | None = None) -> Result:
     verdict = _verdict(session.found, session.proved)
     if verdict is Verdict.UNDECIDED:
         note = session.note or _why_open(progress)
+    elif verdict is Verdict.ROBUST:
+        note = note or _beyond(session)
     return _result(session, verdict, note, how)
+
+
+def _beyond(session: Session) -> str:
+    """Why what is proved is robust, where the radius is larger than the domain."""
+    return "" if session.progress.lower >= session.progress.problem.radius else "no unsafe point anywhere"
 
 
 def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: bool) -> Result:

@@ -183,7 +183,13 @@ class Session:
     @property
     def proved(self) -> bool:
         """Is it proved that there is no unsafe point nearer than the radius?"""
-        return self.progress.lower >= self.progress.problem.radius
+        return self.progress.lower >= self.progress.problem.radius or self.proved_everywhere
+
+    @property
+    def proved_everywhere(self) -> bool:
+        """Is it proved that there is none in the whole domain? Its reach is 1e-9 too large."""
+        reach = self.progress.problem.reach
+        return math.isinf(self.progress.upper) and self.progress.lower >= reach * (1.0 - 5e-10)
 
     def advance(self, until: float | None = None) -> bool:
         """Go on until the session is over (True), or the clock passes `until` (False)."""

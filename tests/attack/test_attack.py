@@ -15,7 +15,7 @@ import layercert as lc
 from helpers.brute import brute_force
 from helpers.networks import NORMS, networks
 from layercert import shipped
-from layercert.attack.attack import attack, settle
+from layercert.attack.attack import _shortest, attack, settle
 from layercert.io.inputs import load_inputs
 from layercert.network import Network
 from layercert.problem import robustness
@@ -155,3 +155,11 @@ def test_the_way_back_from_landmarks_ends_with_the_time(monkeypatch: pytest.Monk
         found = _from_afar(problem, math.inf)
     assert passes[0] < 0.3 * whole
     assert found is not None and problem.is_unsafe(problem.x + found[0])
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+def test_the_shortest_vector_of_a_hull_has_rows_of_any_size(size: float) -> None:
+    """Squares of such rows vanish, or overflow with a warning, which is an error. Between the axes it is (1, 1)/2."""
+    G = size * np.array([[3.0, 0.0], [0.0, 2.0]])
+    assert _shortest(G) == pytest.approx([0.5, 0.5], rel=1e-5)
+    assert not _shortest(np.array([[0.0, 0.0], [0.0, 2.0]])).any()

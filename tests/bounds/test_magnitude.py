@@ -13,7 +13,8 @@ import layercert as lc
 from helpers.brute import brute_force
 from helpers.tiny import generic
 from layercert.bounds.magnitude import out_of_range
-from layercert.problem import Problem
+from layercert.norms import Norm
+from layercert.problem import Clause, Problem
 
 METHODS = ["adaptive", "layercert-both", "geocert", "geocert-lip", "input-split", "large"]
 #: Seeds of tiny.generic with an unsafe point, in l_1, l_3, l_2, l_2 and l_inf.
@@ -180,3 +181,12 @@ def test_large_p_is_nearly_linf(p: float) -> None:
         r = lc.measure(net, x, p, radius=100.0, method="layercert-both", time_limit=0.3)
         assert r.lower <= near.upper * 12 ** (1 / p) * (1 + 1e-6)
         assert r.upper >= near.lower * (1 - 1e-6)
+
+
+def test_coefficients_of_a_clause_count_as_they_are() -> None:
+    """Not only times the weights of the last layer: an error that vanishes in those products would be enlarged."""
+    net = lc.Network.from_arrays([[[1.0]], [[1e-200], [1e-200]]], [[0.0], [0.0, 0.0]])
+    for top, said in ((1e70, ""), (1e250, "numbers of this network grow beyond")):
+        clause = Clause(np.array([[top, -top]]), np.zeros(1))
+        problem = Problem(net, np.array([1e-140]), (clause,), Norm(math.inf))
+        assert out_of_range(problem, 1e-141).startswith(said) and bool(out_of_range(problem, 1e-141)) is bool(said)

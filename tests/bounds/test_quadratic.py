@@ -51,40 +51,51 @@ def test_the_least_parabola_touches_relu_at_its_point() -> None:
         assert offset_above(least_slope(sharp, lo, hi, z), sharp, z, lo, hi) <= max(z, 0.0) + 1e-12
 
 
-def falls(seed: int, boxed: bool) -> tuple[np.ndarray, np.ndarray, float, tuple[np.ndarray, np.ndarray]]:
+def falls(seed: int, boxed: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """g, D and the rooms below and above, in units of the ball."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 4))
     g, D = rng.normal(size=n), rng.exponential(size=n) * rng.choice([0.0, 0.1, 1.0, 10.0], size=n)
-    U = float(rng.uniform(0.2, 2.0))
-    lo, hi = (-rng.exponential(size=n), rng.exponential(size=n)) if boxed else (np.full(n, -np.inf), np.full(n, np.inf))
+    below, above = np.minimum(rng.exponential(size=(2, n)), 1.0) if boxed else np.ones((2, n))
     if boxed and seed % 4 == 0:
-        lo[0] = 0.0  # x on the edge of the domain
-    return g, D, U, (lo, hi)
+        below[0] = 0.0  # x on the edge of the domain
+    return g, D, below, above
 
 
 @pytest.mark.parametrize("boxed", [False, True])
 def test_nothing_falls_further(boxed: bool) -> None:
     rng = np.random.default_rng(7)
     for seed in range(150):
-        g, D, U, box = falls(seed, boxed)
-        w = np.empty(len(g))
-        drop = curved_fall(g, D, U, box, w)
+        g, D, below, above = falls(seed, boxed)
+        drop = curved_fall(g, D, below, above)
         steps = rng.normal(size=(4000, len(g)))
-        steps *= U * rng.choice([1.0, 0.5], size=(4000, 1)) / np.linalg.norm(steps, axis=1, keepdims=True)
-        steps = np.clip(steps, *box)
+        steps *= rng.choice([1.0, 0.5], size=(4000, 1)) / np.linalg.norm(steps, axis=1, keepdims=True)
+        steps = np.clip(steps, -below, above)
         deepest = float((-(steps @ g) + steps**2 @ D).max())
         assert drop >= deepest
-        assert np.all(w >= box[0]) and np.all(w <= box[1])
         if not D.any():  # without curvature it is the fall of a linear function, up to the search for mu
-            assert drop <= deepest * 1.05 + 0.02 * U * np.abs(g).sum()
+            assert drop <= deepest * 1.05 + 0.02 * np.abs(g).sum()
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_nothing_falls_further_at_any_scale(scale: float) -> None:
+    """Along g itself, in rationals: a unit step is (-3/5, 4/5) where g is."""
+    for D in (0.0, 0.3, 40.0):
+        g, bends = np.array([3.0, -4.0]) * scale, np.array([D, D]) * scale
+        step = [Fraction(-3, 5), Fraction(4, 5)]
+        fall = sum(Fraction(b) * t * t - Fraction(a) * t for a, b, t in zip(g, bends, step, strict=True))
+        drop = curved_fall(g, bends, np.ones(2), np.ones(2))
+        assert fall <= Fraction(drop) <= Fraction(101, 100) * fall
 
 
 def test_one_coordinate_by_hand() -> None:
-    """g = 1, D = 1 on [-2, 2]: the least of w - w^2 is at w = -2."""
-    free = (np.array([-np.inf]), np.array([np.inf]))
-    assert curved_fall(np.array([1.0]), np.array([1.0]), 2.0, free, np.empty(1)) == pytest.approx(6.0, rel=1e-2)
-    assert curved_fall(np.array([0.0]), np.array([0.0]), 2.0, free, np.empty(1)) < 1e-100
-    edge = (np.array([0.0]), np.array([1.0]))  # w >= 0: only the curvature falls
-    assert 0.0 <= curved_fall(np.array([1.0]), np.array([1.0]), 2.0, edge, np.empty(1)) < 0.1
-    assert curved_fall(np.array([1.0]), np.array([3.0]), 2.0, edge, np.empty(1)) == pytest.approx(2.0, abs=0.1)
-    assert math.isinf(curved_fall(np.array([np.inf]), np.array([1.0]), 2.0, free, np.empty(1)))
+    """g = 2, D = 4 on [-1, 1]: the least of 2 t - 4 t^2 is at t = -1."""
+
+    def fall(g: float, D: float, below: float, above: float) -> float:
+        return curved_fall(*(np.array([value]) for value in (g, D, below, above)))
+
+    assert fall(2.0, 4.0, 1.0, 1.0) == pytest.approx(6.0, rel=1e-2)
+    assert fall(0.0, 0.0, 1.0, 1.0) < 1e-100
+    assert 0.0 <= fall(2.0, 4.0, 0.0, 0.5) < 0.1  # t >= 0: only the curvature falls
+    assert fall(2.0, 12.0, 0.0, 0.5) == pytest.approx(2.0, abs=0.1)
+    assert math.isinf(fall(np.inf, 1.0, 1.0, 1.0))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import layercert as lc
-from layercert.arrays import Matrix
+from layercert.arrays import Matrix, Vector
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem, robustness
@@ -141,6 +141,28 @@ def test_no_bound_of_a_search_is_above_the_true_distance(weigh: bool, monkeypatc
         assert any(used)
         assert answer.lower == pytest.approx(exact.lower, rel=1e-5)
         assert all(bound <= exact.upper * (1 + 1e-9) for bound in found)
+
+
+def scaled_by(problem: Problem, weights: float, inputs: float) -> tuple[Network, Vector]:
+    """The same question with other numbers: all distances are `inputs` times as large."""
+    first, *rest = problem.network.weights
+    biases = [b * (weights * inputs) for b in problem.network.biases]
+    return Network.from_arrays([first * weights, *rest], biases), problem.x * inputs
+
+
+@pytest.mark.parametrize(("weights", "inputs"), [(1e30, 1e-170), (1e60, 1e-175), (1e-170, 1e60)])
+def test_no_ball_is_proved_beyond_the_distance_at_any_scale(weights: float, inputs: float) -> None:
+    """The squares of these radii or weights are zero in float64, and a fall with U^2 in it was half of the true one."""
+    for seed in (0, 4, 5):
+        problem = sparse(seed, None)
+        distance = lc.measure(problem.network, problem.x, "l2", label=problem.label, radius=0.6).upper
+        network, x = scaled_by(problem, weights, inputs)
+        for share, proved in ((0.2, True), (1.02, False), (1.5, False)):
+            same = robustness(network, x, "l2", label=problem.label, radius=share * inputs * distance)
+            ball = Ball(Task(same, make_chain("default", same.norm)), Effort(), None, same.radius, curved=True)
+            assert (ball.quick() >= ball.U) is proved, (seed, share)
+        answer = lc.verify(network, x, 1.02 * inputs * distance, "l2", label=problem.label, time_limit=1.0)
+        assert answer.status != "robust"
 
 
 def test_verify_is_answered_by_parabolas_but_its_certificate_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

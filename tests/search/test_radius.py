@@ -65,3 +65,18 @@ def test_small_networks_without_an_end_are_not_cut_into_boxes() -> None:
     """Nothing unsafe within 1e6 times the size of x: boxes of that size took a minute, and no certificate was made."""
     problem = replace(tiny.generic(3107790045), norm=Norm(math.inf), radius=math.inf)
     assert problem.domain is None and choose(problem) == "adaptive"
+
+
+@pytest.mark.parametrize("method", ["adaptive", "layercert-both", "geocert", "input-split", "large"])
+@pytest.mark.parametrize("norm", ["linf", "l1", "l2"])
+def test_a_radius_larger_than_the_domain_is_robust_where_all_of_it_is(method: str, norm: str) -> None:
+    """f_0 - f_1 = 3 - relu(v_0) - relu(v_1) is at least 1 for v in [0, 1]^2, none of which is farther than 2 from x."""
+    net = lc.Network.from_arrays([np.eye(2), [[-1.0, -1.0], [0.0, 0.0]]], [[0.0, 0.0], [3.0, 0.0]])
+    for radius in (2.5, 1e6, 1e80):
+        found = lc.verify(net, [0.25, 0.5], radius, norm, domain=(0, 1), method=method, certificate=True)
+        assert found.status == "robust" and "no unsafe point anywhere" in found.note
+        assert found.certificate is not None and lc.check(net, found.certificate).ok
+    smaller = lc.verify(net, [0.25, 0.5], 0.1, norm, domain=(0, 1), method=method)
+    assert smaller.status == "robust" and not smaller.note
+    nearer = lc.Network.from_arrays([np.eye(2), [[-1.0, -1.0], [0.0, 0.0]]], [[0.0, 0.0], [1.9, 0.0]])
+    assert lc.verify(nearer, [0.25, 0.5], 1e6, norm, domain=(0, 1), method=method).status == "not_robust"

@@ -255,10 +255,11 @@ def _shortest(G: Matrix) -> Vector:
     """The shortest vector of the convex hull of the rows, each scaled to length one: min ||G^T mu||, sum mu = 1."""
     from scipy.optimize import nnls
 
-    size = np.linalg.norm(G, axis=1)
-    if not (size > 0).all():
+    largest = np.abs(G).max(axis=1, keepdims=True)
+    if not ((largest > 0) & (largest < np.inf)).all():
         return np.zeros(G.shape[1])
-    unit = G / size[:, None]
+    unit = G / largest  # first: squares of the entries may leave the range of doubles
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     heavy = 1e3  # the weight of sum mu = 1 against the length; only the direction matters
     mu, _ = nnls(np.vstack([unit.T, np.full(len(G), heavy)]), np.append(np.zeros(G.shape[1]), heavy))
     return np.asarray(mu @ unit)

@@ -27,7 +27,7 @@ def out_of_range(problem: Problem, radius: float) -> str:
             top = max(top, float(value.max()))
         for clause in problem.clauses:
             size = np.abs(clause.C)
-            top = max(top, float((size @ value + np.abs(clause.d)).max(initial=0.0)))
+            top = max(top, float((size @ value + np.abs(clause.d)).max(initial=0.0)), float(size.max(initial=0.0)))
             pull = size
             for W in reversed(sizes):
                 pull = pull @ W

@@ -15,15 +15,18 @@ and with dz_i = W_i.w, by Cauchy and Schwarz, (W_i.w)^2 <= ||W_i||_1 sum_j |W_ij
 
     sum_i T_i dz_i^2 <= sum_j D_j w_j^2,    D_j = sum_i T_i ||W_i||_1 |W_ij|.                                       (2)
 
-What is left is separable. For every mu >= 0 and all w with ||w||_2 <= U inside the box
+What is left is separable. In units of the ball, t = w / U with g_j for g_j U and D_j for D_j U^2, for every mu >= 0 and
+all t with ||t||_2 <= 1 inside the box
 
-    g.w - sum_j D_j w_j^2 >= -mu U^2 + sum_j min ((mu - D_j) w_j^2 + g_j w_j  over the room of w_j).                (3)
+    g.t - sum_j D_j t_j^2 >= -mu + sum_j min ((mu - D_j) t_j^2 + g_j t_j  over the room of t_j).                    (3)
 
 On five convolutional networks the largest eigenvalue of the right side of (2) was 1.0 to 2.0 times that of the left one
 with 4 filters in the first layer, 1.0 to 3.3 times with 16.
 
 Rounding. (1): v is rounded up (`offset_above`). (2): sums of terms >= 0, rounded up by the caller. (3): every term is
-taken as a cost >= 0, with a margin where it may cancel, and the sum is rounded up (`curved_fall`).
+taken as a cost >= 0, with a margin where it may cancel, and the sum is rounded up (`curved_fall`). In units of the ball
+all of (3) are values that neurons may have, which TINY looks after. U^2, or the square of a weight, is no such value:
+on a ball of 1e-170 it vanishes, and half of the fall with it.
 """
 
 from __future__ import annotations
@@ -78,41 +81,38 @@ def offset_above(s: float, q: float, z0: float, lo: float, hi: float) -> float:
 
 
 @inner_sums
-def curved_fall(g: Vector, D: Vector, U: float, box: tuple[Vector, Vector], w: Vector) -> float:
-    """How far g.w - sum_j D_j w_j^2 can fall below 0 by (3), rounded up; `w` takes about the point where it does.
+def curved_fall(g: Vector, D: Vector, below: Vector, above: Vector) -> float:
+    """How far g.t - sum_j D_j t_j^2 can fall below 0 by (3), rounded up.
 
-    `box` are the domain's bounds as offsets from x, infinite where there are none.
+    All in units of the ball; -below_j <= t_j <= above_j, at most 1 each, is the room that the domain leaves.
     """
     square, most = 0.0, 0.0
     for j in range(len(g)):
         square += g[j] * g[j]
         most = max(most, D[j])
-    low, high = 0.0, np.sqrt(square) / (2.0 * U) + most
-    best, best_mu = np.inf, high
+    low, high = 0.0, 0.5 * np.sqrt(square) + most
+    best = np.inf
     for turn in range(_HALVINGS + 1):
         mu = high if turn == 0 else 0.5 * (low + high)
-        cost, length = _cost(g, D, U, box, mu)
-        if cost < best:
-            best, best_mu = cost, mu
+        cost, length = _cost(g, D, below, above, mu)
+        best = cost if cost < best else best  # what is no number proves nothing
         if turn > 0:
-            if length > U * U:
+            if length > 1.0:
                 low = mu
             else:
                 high = mu
-    for j in range(len(g)):
-        w[j] = _step(g[j], best_mu - D[j], U, box[0][j], box[1][j])
     return best * over(len(g)) + TINY
 
 
 @inner_sums
-def _cost(g: Vector, D: Vector, U: float, box: tuple[Vector, Vector], mu: float) -> tuple[float, float]:
-    """mu U^2 and what the coordinates fall, and ||w||^2 where they do."""
-    total, length = mu * U * U, 0.0
+def _cost(g: Vector, D: Vector, below: Vector, above: Vector, mu: float) -> tuple[float, float]:
+    """mu and what the coordinates fall, and ||t||^2 where they do."""
+    total, length = mu, 0.0
     for j in range(len(g)):
         size = abs(g[j])
         if size == 0.0 and D[j] <= mu:
             continue
-        against, along = min(U, -box[0][j]), min(U, box[1][j])
+        against, along = below[j], above[j]
         if g[j] < 0.0:
             against, along = along, against
         bend = mu - D[j]
@@ -129,12 +129,3 @@ def _cost(g: Vector, D: Vector, U: float, box: tuple[Vector, Vector], mu: float)
             total += max(near, far)
             length += against * against if near >= far else along * along
     return total, length
-
-
-@inner
-def _step(g: float, bend: float, U: float, lo: float, hi: float) -> float:
-    """Where a coordinate falls deepest."""
-    lo, hi = max(lo, -U), min(hi, U)
-    if bend > 0.0:
-        return min(max(-g / (2.0 * bend), lo), hi)
-    return lo if g * lo + bend * lo * lo < g * hi + bend * hi * hi else hi

@@ -168,8 +168,8 @@ class BallArithmetic:
             size = abs(G[i, j])
             part = size if setting.domain is None else arb(float(keep[0, j]))
             over = size - part
-            either_way = G[i, j].contains(0)
-            room = max(down[j], up[j]) if either_way else (down[j] if g[0, j] > 0 else up[j])
+            # by the ball itself: its centre as a float may be zero
+            room = down[j] if G[i, j] > 0 else up[j] if G[i, j] < 0 else max(down[j], up[j])
             if setting.domain is not None and not over <= 0:
                 total += abs(over) * float(room)
             if math.isinf(setting.p):

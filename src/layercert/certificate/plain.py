@@ -65,11 +65,14 @@ def _offsets(problem: Problem, weights: Vector) -> tuple[Vector, Vector]:
     """The domain's ends as u, rounded outwards."""
     if problem.domain is None:
         return np.full(len(weights), -math.inf), np.full(len(weights), math.inf)
-    down, up = (end - problem.x for end in problem.domain)  # one rounding, exactly 0 where the end is x
-    down, up = down * weights * (1.0 + gamma(4)), up * weights * (1.0 + gamma(4))
-    return np.where(down < 0, np.nextafter(down, -np.inf), 0.0), np.where(up > 0, np.nextafter(up, np.inf), 0.0)
+    down, up = ((end - problem.x) * weights * (1.0 + gamma(4)) for end in problem.domain)
+    low, high = problem.domain  # where an end is not x there is some room, also if the product vanishes
+    return (
+        np.where(low < problem.x, np.nextafter(down, -np.inf), 0.0),
+        np.where(high > problem.x, np.nextafter(up, np.inf), 0.0),
+    )
 
 
 def _above(clause: Clause, error: Vector) -> Vector:
-    more = (np.abs(clause.C) @ error) * (1.0 + gamma(len(error) + 4))
+    more = (np.abs(clause.C) @ error) * (1.0 + gamma(len(error) + 4)) + len(error) * SMALLEST
     return np.asarray(np.nextafter(clause.d + more, np.inf))

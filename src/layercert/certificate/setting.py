@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from layercert.arrays import LARGE, Matrix, Vector, gamma
+from layercert.arrays import LARGE, SMALLEST, Matrix, Vector, gamma
 from layercert.certificate.entries import Entries, entries_of
 from layercert.network import Network
 
@@ -55,13 +55,13 @@ class Setting:
     @cached_property
     def row_sizes(self) -> Vector:
         """||W^0_i||_q, rounded up."""
-        up = 1.0 + gamma(2 * self.network.inputs + 64)
-        W = self.network.maps[0]
+        up, W = 1.0 + gamma(2 * self.network.inputs + 64), self.network.maps[0]
+        more = 4.0 * SMALLEST  # what lengths of the least float64 numbers may be rounded by; a radius can make it large
         if isinstance(W, np.ndarray):
-            return dual_norm(W, self.q) * up
+            return dual_norm(W, self.q) * up + more
         step = max(1, MOST_AT_ONCE // W.shape[1])
         parts = [dual_norm(W[i : i + step].toarray(), self.q) * up for i in range(0, W.shape[0], step)]
-        return np.concatenate(parts)
+        return np.concatenate(parts) + more
 
     @cached_property
     def entries(self) -> Entries:
@@ -79,11 +79,16 @@ class Setting:
         return tuple(sizes)
 
     def in_range(self, C: Matrix, d: Vector) -> bool:
-        """Is every number that a pass can meet at most LARGE? Then margins in float64 hold (arrays.py)."""
+        """Is every number that a pass can meet at most LARGE? Then margins in float64 hold (arrays.py).
+
+        Inputs and coefficients count as they are too, not only times weights: what a product with tiny weights loses
+        by underflow, they enlarge.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             size = np.abs(C)
             tops = [float(t.max()) for t in self.T] + [float((size @ self.T[-1] + np.abs(d)).max())]
             pull = np.ones(len(size)) @ size
+            tops += [float(np.abs(self.x).max()), self.r, float(pull.max())]
             for W in reversed(self.network.maps):
                 pull = np.maximum(pull, 1.0) @ abs(W)
                 tops.append(float(pull.max()))

@@ -16,8 +16,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from layercert.arrays import Vector
+from layercert.arrays import LinearMap, Vector
 from layercert.errors import SpecError
 from layercert.network import Network
 from layercert.norms import Norm
@@ -157,9 +158,10 @@ def _measure(network: Network, case: Case, known: float, how: How) -> tuple[floa
     deadline = deadline_of(how.time_limit)
     # the exact answer, if half of the time is enough for it; otherwise the rest goes into a better lower bound
     half = None if how.time_limit is None else 0.5 * how.time_limit
+    begun = clock.now()
     result = closest(problem, replace(how, time_limit=half))
-    if result.status == Status.UNDECIDED and deadline is not None and not result.interrupted:
-        result = _narrowed(problem, result, how, deadline)
+    if result.status == Status.UNDECIDED and deadline is not None and half is not None and not result.interrupted:
+        result = _narrowed(problem, result, how, deadline, clock.now() - begun - half)
     lower = frame.lower(result.lower)
     if not frame.moving.any():  # one point only: it is unsafe at every factor or at none
         lower = 0.0 if result.upper == 0 else math.inf
@@ -172,14 +174,16 @@ def _measure(network: Network, case: Case, known: float, how: How) -> tuple[floa
     return lower, upper, point, note if point is not None else "the nearest unsafe point holds up to rounding only"
 
 
-def _narrowed(problem: Problem, result: Result, how: How, deadline: float) -> Result:
+def _narrowed(problem: Problem, result: Result, how: How, deadline: float, late: float) -> Result:
     """Better bounds by deciding single radii: first t = 1, the property itself, then between the bounds reached.
 
-    A search for the nearest point works in the whole ball of its upper bound and proves little before it ends.
+    A search for the nearest point works in the whole ball of its upper bound and proves little before it ends. `late`
+    is how much longer than it should the last search took: on large networks a look at a point alone takes a while, and
+    many short searches would be late by the sum.
     """
     radius = 1.0
     tried = math.inf  # the least radius that could not be decided
-    while clock.now() < deadline:
+    while deadline - clock.now() > late:
         top = min(result.upper, problem.radius, tried)
         if not result.lower < radius < top:
             radius = 2.0 * max(result.lower, 1.0) if math.isinf(top) else math.sqrt(max(result.lower, 1e-3 * top) * top)
@@ -187,8 +191,9 @@ def _narrowed(problem: Problem, result: Result, how: How, deadline: float) -> Re
             break
         # a third of what is left for each, so that a radius out of reach does not use up everything
         ball = problem.within(radius)
-        third = max((deadline - clock.now()) / 3, 1e-3)
+        begun, third = clock.now(), max((deadline - clock.now()) / 3, 1e-3)
         part = decide(ball, replace(how, time_limit=third))
+        late = max(late, clock.now() - begun - third)
         if part.interrupted:
             break
         if part.status == Verdict.ROBUST:
@@ -209,7 +214,8 @@ class _Frame:
         self.centre = [(low + high) / 2 for low, high in ends]
         self.half = [(high - low) / 2 for low, high in ends]
         self.moving = np.array([h > 0 for h in self.half])
-        bits = 53 - _significant_bits(network.weights[0][:, self.moving])
+        first = csr_array(network.maps[0])
+        bits = 53 - _significant_bits(first.data[self.moving[first.indices]])
         if bits < FEWEST_BITS:
             raise SpecError(
                 f"the first layer of {network.source} has weights with {53 - bits} significant bits, too many to "
@@ -221,20 +227,28 @@ class _Frame:
     def problem(self, radius: float) -> Problem:
         """The distance problem in u; its l_inf distance is t, up to the rounding of s and c."""
         network = self.network
-        W0 = network.weights[0] * self.scale
-        with np.errstate(divide="ignore", invalid="ignore"):
-            back = np.where(network.weights[0] != 0, W0 / network.weights[0], self.scale)
-        if not (np.isfinite(W0).all() and (back == self.scale).all()):  # products that overflow or vanish
-            raise SpecError(f"the ranges of {network.source}'s inputs cannot be rescaled within float64")
+        W0 = self._first_layer()
         # without bounds of the outputs coefficients must be exact: long ones are sums over copies of an output
         clauses, copies = exact_clauses(self.case.regions, network.classes)
-        weights, biases = [W0, *network.weights[1:]], list(network.biases)
-        weights[-1] = np.concatenate([weights[-1], weights[-1][copies]])
-        biases[-1] = np.concatenate([biases[-1], biases[-1][copies]])
-        scaled = Network.from_arrays(weights, biases, network.source)
+        twice = np.concatenate([np.arange(network.classes), np.array(copies, np.intp)])
+        maps, biases = [W0, *network.maps[1:]], list(network.biases)
+        if copies:
+            maps[-1], biases[-1] = maps[-1][twice], biases[-1][twice]
+        scaled = Network.from_arrays(maps, biases, network.source)
         low = np.array([-np.inf if h else float_below(c) for c, h in zip(self.centre, self.half, strict=True)])
         high = np.array([np.inf if h else float_above(c) for c, h in zip(self.centre, self.half, strict=True)])
         return Problem(scaled, self.x, clauses, Norm(math.inf), radius, (low, high))
+
+    def _first_layer(self) -> LinearMap:
+        """W diag(s), which must be exact."""
+        W = csr_array(self.network.maps[0])
+        scale = self.scale[W.indices]
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            product = W.data * scale
+            kept = (product / W.data == scale) | (W.data == 0)
+        if not (np.isfinite(product).all() and kept.all()):  # products that overflow or vanish
+            raise SpecError(f"the ranges of {self.network.source}'s inputs cannot be rescaled within float64")
+        return csr_array((product, W.indices.copy(), W.indptr.copy()), shape=W.shape)
 
     def lower(self, distance: float) -> float:
         """The t for which the box c +- t h is inside the ball of this radius in u."""

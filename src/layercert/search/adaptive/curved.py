@@ -8,6 +8,7 @@ about z = R and z = -R, with
 
 z0 the value at x. Sharp parabolas (small shares) lose little near x but ask much of (2); which share is best depends on
 how many neurons a row has. Some are tried; lines alone, which are what `layers.py` has, are the limit of large ones.
+Steps are in units of the ball, as there.
 
 Rounding. As in model.py, with A the exact numbers they are, for the layers above. In the first layer z - z0 is W_i.w up
 to an error of at most Q_i (that of the computed z0), so a row loses at most |A| (|s| Q + q (2 reach Q + Q^2)) by it,
@@ -106,7 +107,7 @@ def down_to_first(model: Model, state: Matrix, k: int, neurons: Indices) -> tupl
 
 @njit_sums
 def parabolas_of(model: Model, state: Matrix, U: float) -> Matrix:
-    """q, s, v of (1) and the error of each for a coefficient of size 1, for each share and first-layer neuron."""
+    """q U ||W_i||_1, s, v of (1) and the error for a coefficient of size 1, for each share and first-layer neuron."""
     net = model.net
     n = net.noff[1]
     out = np.zeros((4 * len(SHARES), n))
@@ -121,7 +122,7 @@ def parabolas_of(model: Model, state: Matrix, U: float) -> Matrix:
             s = least_slope(q, lo, hi, min(max(z0, lo), hi))
             v = offset_above(s, q, z0, lo, hi)
             terms = abs(v) + abs(s) * reach + q * reach * reach
-            out[4 * a, i], out[4 * a + 1, i], out[4 * a + 2, i] = q, s, v
+            out[4 * a, i], out[4 * a + 1, i], out[4 * a + 2, i] = q * (U * length), s, v
             out[4 * a + 3, i] = Q * (1.0 + abs(s) + q * (2.0 * reach + 3.0 * Q)) + 4.0 * model.noise * terms
     return out
 
@@ -140,8 +141,8 @@ def first_layer(model: Model, state: Matrix, U: float, A: Matrix, live: Mask, su
     """Lower bounds on the ball of the rows A x^1 + sums.c, x^1 the first layer's outputs: the best of all shares."""
     net = model.net
     n, m = A.shape
-    best, w = np.full(m, -np.inf), np.empty(net.inputs)
-    box = (model.box_lo, model.box_hi)
+    best = np.full(m, -np.inf)
+    below, above = rooms(model.box_lo, model.box_hi, U)
     S, T = np.empty((n, m)), np.empty((n, m))
     for a in range(len(SHARES)):
         c, error, drift, alive = sums.c.copy(), sums.error.copy(), np.zeros(m), live.copy()
@@ -151,13 +152,13 @@ def first_layer(model: Model, state: Matrix, U: float, A: Matrix, live: Mask, su
             z0, Q, D = model.z0[i], model.Q[i], model.D[i]
             line, slope, bend = A[i], S[i], T[i]
             if is_open(state[PHASE, i], state[LO, i], state[HI, i]):
-                q, s = parabolas[4 * a, i], parabolas[4 * a + 1, i]
+                bent, s = parabolas[4 * a, i], parabolas[4 * a + 1, i]
                 v, e = parabolas[4 * a + 2, i], parabolas[4 * a + 3, i]
                 low = 1.0 if z0 > 0.0 else 0.0  # the lower line that touches relu at x
                 for r in range(m):
                     up, down = max(line[r], 0.0), min(line[r], 0.0)
                     slope[r] = up * low + down * s
-                    bend[r] = -down * q
+                    bend[r] = -down * bent
                     c[r] += up * low * z0 + down * v
                     error[r] += up * Q - down * e
                     drift[r] += abs(slope[r]) * D
@@ -171,9 +172,9 @@ def first_layer(model: Model, state: Matrix, U: float, A: Matrix, live: Mask, su
                 alive[i] = False
         G, _ = times_transposed(net, 0, S, alive)
         bends = times_absolute(net, T, alive)
-        G, bends = G.T.copy(), bends.T.copy()
+        G, bends = (U * G).T.copy(), (U * bends).T.copy()
         for r in range(m):
-            drop = curved_fall(G[r], bends[r], U, box, w)
+            drop = curved_fall(G[r], bends[r], below, above)
             size = abs(c[r]) + drop + OWN * (error[r] + U * drift[r])
             value = c[r] - drop - OWN * (error[r] + U * drift[r]) - FEW * size
             if value > best[r]:  # nothing is proved by what is no number
@@ -182,20 +183,26 @@ def first_layer(model: Model, state: Matrix, U: float, A: Matrix, live: Mask, su
 
 
 @njit_sums
+def rooms(lo: Vector, hi: Vector, U: float) -> tuple[Vector, Vector]:
+    """How far each coordinate can go down and up in the box, in units of the ball, rounded up."""
+    below, above = np.empty(len(lo)), np.empty(len(lo))
+    for j in range(len(lo)):
+        below[j] = min(1.0, -lo[j] / U * (1.0 + FEW))
+        above[j] = min(1.0, hi[j] / U * (1.0 + FEW))
+    return below, above
+
+
+@njit_sums
 def times_absolute(net: PackedNetwork, T: Matrix, live: Mask) -> Matrix:
-    """D of (2) for every lane, rounded up; the first layer must not be whole."""
-    n, m = T.shape
+    """D of (2) divided by U for every lane, rounded up; T has U ||W_i||_1 in it. The first layer must not be whole."""
+    m = T.shape[1]
     out = np.zeros((net.inputs, m))
-    sizes = np.zeros(n)
-    for i in range(n):
-        if live[i]:
-            sizes[i] = row_size(net, i)
     for j in range(net.inputs):
         row, count = out[j], 0
         for t in range(net.column[net.coff[0] + j], net.column[net.coff[0] + j + 1]):
             i = net.tindex[t]
             if live[i]:
-                size, count = abs(net.tdata[t]) * sizes[i], count + 1
+                size, count = abs(net.tdata[t]), count + 1
                 for r in range(m):
                     row[r] += size * T[i, r]
         up = over(count)

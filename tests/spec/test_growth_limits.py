@@ -1,0 +1,53 @@
+"""How far a box can grow: on networks whose layers are never dense, and with a time limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import layercert as lc
+from layercert.network import Network
+from layercert.problem import Problem
+from layercert.result import Verdict
+from layercert.session import How
+from layercert.spec import growth
+from layercert.spec.read import parse_spec
+from layercert.system import clock
+
+#: y = relu(x_0) + relu(x_1) on the box 0.5 +- 0.25, unsafe at 2 or more: x = (1, 1), twice the half widths away.
+SPEC = parse_spec(
+    "(declare-const X_0 Real)(declare-const X_1 Real)(declare-const Y_0 Real)"
+    "(assert (>= X_0 0.25))(assert (<= X_0 0.75))(assert (>= X_1 0.25))(assert (<= X_1 0.75))(assert (>= Y_0 2))"
+)
+WEIGHTS = [np.eye(2), np.ones((1, 2))]
+BIASES = (np.zeros(2), np.zeros(1))
+
+
+def test_layers_that_are_too_large_to_be_dense_are_measured_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    sparse = Network(tuple(csr_array(W) for W in WEIGHTS), BIASES)
+    monkeypatch.setattr("layercert.network.DENSE_BYTES", 8)
+    assert not sparse.fits_dense
+    found = lc.measure_spec(sparse, SPEC)
+    assert found.status == "exact" and found.lower == pytest.approx(2.0, rel=1e-6)
+
+
+def test_searches_that_are_late_are_late_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each search here takes 0.3 s longer than it may; they were begun again and again all the same."""
+    asked, seconds, real = list[float](), [100.0], growth.decide
+
+    def late(problem: Problem, how: How) -> lc.Result:
+        assert how.time_limit is not None
+        asked.append(how.time_limit)
+        answer = real(problem, replace(how, time_limit=None))
+        seconds[0] += how.time_limit + 0.3
+        return replace(answer, status=Verdict.UNDECIDED, lower=0.0, upper=np.inf, witness=None)
+
+    for name in ("closest", "decide"):
+        monkeypatch.setattr(growth, name, late)
+    monkeypatch.setattr(clock, "_seconds", lambda: seconds[0])
+    lc.measure_spec(Network.from_arrays(WEIGHTS, BIASES), SPEC, time_limit=1.6)
+    # half of the limit; after 1.1 s a third of what is left; then 0.03 s are left, less than the last one was late
+    assert asked == [pytest.approx(0.8), pytest.approx(0.5 / 3)]
