@@ -383,7 +383,7 @@ def test_what_is_stored_is_what_was_rounded() -> None:
     facets = as_stored(random_facets(rng, net))
     assert as_stored(facets).parts.tolist() == facets.parts.tolist()
     tree = tree_of(net, facets)
-    assert tree.facet_part is not None and tree.facet_part.dtype == np.uint8
+    assert tree.facet_part is not None and tree.facet_part.dtype == np.uint16
     assert tree.facet_share is not None and tree.facet_share.dtype == np.uint16
     read = FacetTable(tree, entries_of(net.maps)).of(0)
     assert read is not None

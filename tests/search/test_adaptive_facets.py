@@ -24,6 +24,7 @@ from layercert.network import Network
 from layercert.problem import Problem, robustness
 from layercert.run import How, closest
 from layercert.search.adaptive import cuts, pieces, program, worker
+from layercert.search.adaptive.bent import bent_pass
 from layercert.search.adaptive.hulls import Hulls
 from layercert.search.adaptive.lines import fix
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, build
@@ -95,7 +96,7 @@ def test_a_pass_with_facets_bounds_f_in_rationals() -> None:
             sizes = [_weights(net, int(i)) for i in bent]
             facets = Facets(bent, rng.uniform(size=len(bent)), rng.uniform(size=sum(sizes)))
             clause = problem.clauses[0]
-            done, _ = hulls.prove(state, np.ones(1), 0, facets, U)
+            done, _ = bent_pass(hulls.model, state, np.ones(1), 0, hulls.bends(state, facets, U))
             g, s = [Fraction(float(v)) for v in done.g[0]], Fraction(float(done.s[0]))
             for _ in range(20):
                 v = [Fraction(float(a)) + Fraction(float(b)) for a, b in _near(rng, problem, point, U)]
@@ -123,7 +124,7 @@ def test_a_pass_with_facets_is_that_of_the_formats_page() -> None:
         state[ALPHA], state[BETA] = rng.uniform(size=N), rng.exponential(size=N) * (state[PHASE] != 0)
         neurons = np.arange(N)  # of stable ones too, where they do not count
         facets = Facets(neurons, rng.uniform(size=N), rng.uniform(size=sum(_weights(net, i) for i in range(N))))
-        done, _ = hulls.prove(state, np.ones(1), 0, facets, U)
+        done, _ = bent_pass(hulls.model, state, np.ones(1), 0, hulls.bends(state, facets, U))
         A, c, counts = _pass(problem, state, facets, U)
         counted += counts
         np.testing.assert_allclose(done.g[0], A, rtol=1e-9, atol=1e-12)
@@ -311,7 +312,7 @@ def _problem(seed: int, sizes: list[int] | None = None) -> Problem:
 
 def _hulls(problem: Problem, U: float) -> tuple[Hulls, Matrix]:
     model, root = build(problem, U)
-    return Hulls([csr_array(W) for W in problem.network.weights], model), root
+    return Hulls([csr_array(W) for W in problem.network.weights], model, root), root
 
 
 def _weights(net: Network, neuron: int) -> int:

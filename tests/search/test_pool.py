@@ -17,6 +17,7 @@ from layercert.problem import robustness
 from layercert.programs.stacks import make_chain
 from layercert.run import How, closest
 from layercert.search.adaptive import pool
+from layercert.search.adaptive.model import ROWS
 from layercert.search.adaptive.search import adaptive, suited
 from layercert.search.adaptive.tree import Ball
 from layercert.search.events import Bound, Nodes
@@ -198,7 +199,7 @@ def test_a_bound_of_memory_is_kept(threads: int) -> None:
     assert result.status == "exact" and first[0]
     free = lc.measure(net, x, "l2", method="adaptive")
     assert result.upper == pytest.approx(free.upper, rel=1e-6)
-    full = 7 * 8 * 48  # bytes of a node as it is
+    full = ROWS * 8 * 48  # bytes of a node as it is
     assert max(sizes) * full > most  # more than would fit as they are
     with pytest.raises(lc.LayerCertError, match="memory is a whole number of bytes above 0, got 0"):
         lc.measure(net, x, memory=0)

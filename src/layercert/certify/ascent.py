@@ -14,10 +14,10 @@ from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.certificate.setting import Setting
 from layercert.problem import Clause
 from layercert.search.adaptive.leaf import Leaves
-from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, ROWS, Model, build
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, POINT, ROWS, Model, build
 from layercert.search.adaptive.node import settle
 from layercert.search.adaptive.pieces import is_sparse
-from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.record import Fixed, Halfspace
 from layercert.search.task import Task
 from layercert.system import clock
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 #: Steps of each ascent, and of those at a node that is nearly closed and where few steps help no more.
 STEPS, MANY_STEPS = 4, 64
-#: An ascent stops at this much beyond the radius.
-ENOUGH = 1.0 + 1e-5
+#: An ascent stops at this much beyond the radius, and programs are solved in this ball: less than the default gap
+#: beyond it is a witness, and no parameters are good for a ball that holds one.
+ENOUGH = 1.0 + 2e-7
 
 
 class Pass(NamedTuple):
@@ -48,6 +49,7 @@ class Better(NamedTuple):
     point: Vector
     state: Matrix | None  # the node as the search sees it; None: a linear piece
     wanted: Indices | None = None  # what a program says should be split, the most first
+    fixed: Fixed | None = None  # neurons of which the halfspace excludes one side
 
     @property
     def split(self) -> int:
@@ -137,7 +139,7 @@ class Ascent:
         problem = self.task.problem
         model, root = build(problem, self.setting.r * ENOUGH)
         maps = [csr_array(W) for W in problem.network.maps]
-        return Programs(problem, maps, root, Hulls(maps, model)), (root[LO] < 0) & (root[HI] > 0)
+        return Programs(problem, maps, root, Hulls(maps, model, root)), (root[LO] < 0) & (root[HI] > 0)
 
     def programmed(self, clause: Clause, region: Any, own: Halfspace) -> Better:
         """The multipliers of the node's linear program; where it has no answer, those of an ascent."""
@@ -151,7 +153,21 @@ class Ascent:
         if found is None:
             return better
         alpha = np.where(found.alpha >= 0, found.alpha, better.own.alpha)
-        return Better(Halfspace(alpha, found.beta, found.mu, found.facets), better.point, state, found.cheating)
+        own = Halfspace(alpha, found.beta, found.mu, found.facets)
+        return Better(own, better.point, state, found.cheating, self._fixed(at, state, own))
+
+    def _fixed(self, at: int, state: Matrix, own: Halfspace) -> Fixed | None:
+        """What a halfspace of the program's multipliers fixes."""
+        from layercert.search.adaptive.bent import bent_pass
+        from layercert.search.adaptive.fixing import fix
+
+        hulls, U, state = self.programs[0].hulls, self.setting.r * ENOUGH, state.copy()
+        if own.facets is None or hulls is None:
+            return None
+        state[ALPHA], state[BETA] = own.alpha, own.beta
+        bends = hulls.bends(state, own.facets, U)
+        done, state[COEF] = bent_pass(hulls.model, state, own.weights, at, bends)
+        return fix(hulls.model, state, bends, done, U, clock.timer())
 
     def _exact(self, clause: Clause, region: Any) -> Multipliers | None:
         """The node's program where every neuron has its side: exact in l_inf."""

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.certify.facets import SHARE
+from layercert.certify.facets import PART, SHARE
 from layercert.certify.log import ALPHA
-from layercert.certify.recording import PARTS, Forest, Plan, Recording, Snapshot
+from layercert.certify.recording import Forest, Plan, Recording, Snapshot, Stage
 from layercert.facets import Facets
 from layercert.search.adaptive.model import Model
-from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.record import Fixed, Halfspace
 from layercert.system.npz import read_numpy
 
 #: Rows' parameters of at most so many numbers go into the bytes of a ball: fewer snapshots where there are more.
@@ -68,6 +68,8 @@ def _arrays(forest: Forest, made: int | None, name: str, most: int) -> Arrays:
     # children that came after the nodes that wait were written down: whoever goes on makes them again
     children = [plan.children if plan.children and max(plan.children) in known else (-1, -1) for plan in plans]
     owns = [own for plan in plans for own in plan.owns]
+    stages = [stage for plan in plans for stage in plan.stages]
+    fixed = [stage.fixed for stage in stages]
     rows = [plan.rows for plan in plans]
     arrays = {
         "radius": np.array([forest.radius]),
@@ -78,7 +80,12 @@ def _arrays(forest: Forest, made: int | None, name: str, most: int) -> Arrays:
         "neuron": np.array([plan.neuron for plan in plans], np.int64),
         "children": np.array(children, np.int64).reshape(len(plans), 2),
         "owns": np.array([len(plan.owns) for plan in plans], np.int64),
-        **_halfspaces(owns),
+        "stages": np.array([len(plan.stages) for plan in plans], np.int64),
+        "fixed_count": np.array([len(each.neurons) for each in fixed], np.int64),
+        "fixed_at": _flat((each.neurons for each in fixed), np.int32),
+        "fixed_side": _flat((each.sides for each in fixed), np.int8),
+        "fixed_by": _flat((each.multipliers for each in fixed), np.float64),
+        **_halfspaces([*owns, *(stage.own for stage in stages)]),
         **_snapshots(rows, most),
     }
     return {f"{name}{key}": value for key, value in arrays.items()}
@@ -86,7 +93,7 @@ def _arrays(forest: Forest, made: int | None, name: str, most: int) -> Arrays:
 
 def _halfspaces(owns: Sequence[Halfspace]) -> Arrays:
     neurons = len(owns[0].alpha) if owns else 0
-    one, share = float(np.iinfo(ALPHA).max), float(np.iinfo(SHARE).max)
+    one, share, part = (float(np.iinfo(of).max) for of in (ALPHA, SHARE, PART))
     beta_at = [np.flatnonzero(own.beta) for own in owns]
     facets = [own.facets for own in owns if own.facets is not None]
     return {
@@ -100,7 +107,7 @@ def _halfspaces(owns: Sequence[Halfspace]) -> Arrays:
         "facet_at": _flat((each.neurons for each in facets), np.int32),
         "facet_share": _flat((np.rint(each.shares * share) for each in facets), SHARE),
         "part_count": np.array([len(each.parts) for each in facets], np.int64),
-        "part": _flat((np.rint(each.parts * PARTS) for each in facets), np.uint8),
+        "part": _flat((np.rint(each.parts * part) for each in facets), PART),
     }
 
 
@@ -128,7 +135,9 @@ def _snapshots(rows: Sequence[Snapshot | None], most: int) -> Arrays:
 def _forest(arrays: Arrays, name: str, model: Model | None) -> Forest:
     held = {key[len(name) :]: value for key, value in arrays.items() if key.startswith(name)}
     forest = Forest(float(held["radius"][0]), model)
-    owns, snapshots = iter(_read_halfspaces(held)), _read_snapshots(held)
+    halfspaces, snapshots = _read_halfspaces(held), _read_snapshots(held)
+    count = int(held["owns"].sum())
+    owns, stages = iter(halfspaces[:count]), iter(_read_stages(halfspaces[count:], held))
     for i, node in enumerate(held["number"].tolist()):
         on, off = held["children"][i].tolist()
         forest.plans[node] = Plan(
@@ -137,6 +146,7 @@ def _forest(arrays: Arrays, name: str, model: Model | None) -> Forest:
             float(held["bound"][i]),
             int(held["neuron"][i]),
             None if on < 0 else (on, off),
+            stages=[next(stages) for _ in range(held["stages"][i])],
         )
     for clause, node in zip(held["root_clause"].tolist(), held["root_node"].tolist(), strict=True):
         forest.root(node, clause)
@@ -156,11 +166,16 @@ def _read_halfspaces(held: Arrays) -> list[Halfspace]:
         facets = None
         if count >= 0:
             which, share, part = next(bent)
-            facets = Facets(which.astype(np.intp), share / float(np.iinfo(SHARE).max), part / float(PARTS))
+            facets = Facets(which.astype(np.intp), share / float(np.iinfo(SHARE).max), part / float(np.iinfo(PART).max))
         whole = np.zeros(alpha.shape[1])
         whole[at[i]] = beta[i]
         owns.append(Halfspace(alpha[i], whole, weights[i], facets))
     return owns
+
+
+def _read_stages(owns: Sequence[Halfspace], held: Arrays) -> list[Stage]:
+    at, side, by = (_cut(held[f"fixed_{name}"], held["fixed_count"]) for name in ("at", "side", "by"))
+    return [Stage(own, Fixed(at[i].astype(np.intp), side[i].astype(np.float64), by[i])) for i, own in enumerate(owns)]
 
 
 def _read_snapshots(held: Arrays) -> list[Snapshot]:

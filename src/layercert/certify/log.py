@@ -142,20 +142,22 @@ class Log:
 
         wide = np.uint16 if self.neurons <= 1 << 16 else np.uint32
         uses = [sum(int(which.sum()) for _, which in used) for _, used in steps]
-        alpha = np.array([step.aim.alpha for step, _ in steps]).reshape(len(steps), self.neurons)
+        aims = {id(step.aim): step.aim for step, _ in steps}  # some serve several steps
+        place = {key: i for i, key in enumerate(aims)}
+        alpha = np.array([aim.alpha for aim in aims.values()]).reshape(len(aims), self.neurons)
         if not exact_slopes:
             alpha = np.rint(alpha * np.iinfo(ALPHA).max).astype(ALPHA)
-        beta = np.array([step.aim.beta for step, _ in steps]).reshape(len(steps), self.neurons)
+        beta = np.array([aim.beta for aim in aims.values()]).reshape(len(aims), self.neurons)
         single = beta.astype(np.float32)
         return StepTree(
             layer=layer.astype(np.int32),
             neuron=neuron.astype(np.int32),
             steps=np.array(counts, np.int32),
-            objective=np.arange(len(steps), dtype=np.int32),
+            objective=np.array([place[id(step.aim)] for step, _ in steps], np.int32),
             uses=np.array(uses, np.int32),
             row=np.arange(sum(uses), dtype=np.int32),
             lam=column("lam", np.float32),
-            mu=np.array([step.aim.mu for step, _ in steps]).reshape(len(steps), rows),
+            mu=np.array([aim.mu for aim in aims.values()]).reshape(len(aims), rows),
             alpha=alpha,
             beta=single if (single == beta).all() else beta,
             target=column("target", np.int32),
@@ -168,7 +170,7 @@ class Log:
             split_at=entries("split", "split_at", wide),
             split=entries("split", "split", np.float32),
             limit=column("limit", np.float64),
-            **facet_arrays([step.aim.facets for step, _ in steps]),
+            **facet_arrays([aim.facets for aim in aims.values()]),
         )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Vector
 from layercert.search.adaptive.model import Kept, Model
-from layercert.search.adaptive.record import BallRecorder, Halfspace
+from layercert.search.adaptive.record import BallRecorder, Fixed, Halfspace
 
 #: Slopes of rows are kept as parts of this, and multipliers up to this size.
 PARTS, MOST = 255, 1e29
@@ -33,9 +33,17 @@ class Snapshot(NamedTuple):
     pulls: NDArray[np.float32]
 
 
+class Stage(NamedTuple):
+    """A halfspace of a node and the neurons of which it excludes one side."""
+
+    own: Halfspace
+    fixed: Fixed
+
+
 @dataclass
 class Plan:
-    """A node: the parameters of its halfspaces, the last one first; its rows; the search's split of it if any."""
+    """A node: the parameters of its halfspaces, the last one first; its rows; the search's split of it if any; what was
+    fixed there, in order."""
 
     owns: list[Halfspace] = field(default_factory=list)
     rows: Snapshot | None = None
@@ -43,6 +51,7 @@ class Plan:
     neuron: int = -1  # counted over all layers
     children: tuple[int, int] | None = None
     root: bool = False
+    stages: list[Stage] = field(default_factory=list)
 
 
 class Forest:
@@ -92,11 +101,13 @@ class Forest:
     def bounded(self, node: int, bound: float, own: Halfspace) -> None:
         plan = self.plan(node)
         if bound > plan.bound or not plan.owns:
-            alpha, beta, weights = (np.array(part, dtype=np.float64) for part in own[:3])
-            copied = Halfspace(alpha, beta, weights, own.facets)
+            copied = _copied(own)
             # a root's bounds are those of the whole ball, so that its first halfspaces are of use as well
             plan.owns = [copied, *(plan.owns if plan.root else [])]
         plan.bound = max(plan.bound, bound)
+
+    def fixed(self, node: int, own: Halfspace, fixed: Fixed) -> None:
+        self.plan(node).stages.append(Stage(_copied(own), fixed))
 
     def split(self, node: int, neuron: int, children: tuple[int, int]) -> None:
         plan = self.plan(node)
@@ -165,6 +176,12 @@ class Recording:
         if proved:
             return min(proved, key=lambda forest: len(forest.plans))
         return max(wide or self.forests, key=lambda forest: forest.reached(clauses), default=Forest(radius))
+
+
+def _copied(own: Halfspace) -> Halfspace:
+    """Not the views of what a kernel will overwrite."""
+    alpha, beta, weights = (np.array(part, dtype=np.float64) for part in own[:3])
+    return Halfspace(alpha, beta, weights, own.facets)
 
 
 def snapshot(kept: Kept) -> Snapshot:

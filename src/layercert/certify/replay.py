@@ -8,21 +8,21 @@ node is split further. What no leaf rests on is left out (log.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Matrix, Vector
+from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.certificate.reach import fall
 from layercert.certificate.step_floats import LANES, Halfspaces, Objectives, StepFloats, regions_of
 from layercert.certificate.step_walk import lines_of
 from layercert.certificate.steps import StepTree
 from layercert.certify.aims import put, rounded_to, stacked
-from layercert.certify.ascent import MANY_STEPS, STEPS, Ascent, Better, Pass
+from layercert.certify.ascent import MANY_STEPS, STEPS, Ascent, Pass
+from layercert.certify.branch import Branch
 from layercert.certify.doubt import Doubt
 from layercert.certify.facets import counting
+from layercert.certify.fixing import fix_better, replay_stages
 from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
 from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot
 from layercert.problem import Clause
@@ -50,29 +50,6 @@ NARROWER = 0.01
 
 class Unproved(Exception):  # noqa: N818 - an outcome, not a mistake of the program
     """No certificate could be made, and why."""
-
-
-@dataclass
-class Branch:
-    """A node that waits or is worked on."""
-
-    node: Node
-    plan: Plan
-    lo: Vector
-    hi: Vector
-    phase: NDArray[np.int8]
-    given_by: Indices  # which events gave the bounds (digest.py)
-    rows: Snapshot | None
-    moves: float = 0.0  # how far its halfspace can move (doubt.py)
-    owns: list[Halfspace] = field(default_factory=list)
-    gap: float = np.inf
-    turns: int = 0
-    better: Better | None = None  # the last parameters that were found here
-    moving: bool = False  # rows are moved from pass to pass, in a store of its own
-    steps: int = STEPS  # of an ascent of its halfspace
-    piece: bool = False  # a linear piece with its own multipliers: nothing is left to try
-    recalled: bool = False  # a linear piece was tried with what the search ended with
-    done: bool = False
 
 
 class Replay:
@@ -115,32 +92,43 @@ class Replay:
         while stack:
             clock.check()
             batch = [stack.pop() for _ in range(min(TOGETHER, len(stack)))]
-            self._work(batch)
+            for branch in batch:
+                known = branch.plan.rows or branch.rows
+                branch.rows = self._own_rows(known) if branch.moving else known
+                replay_stages(self, branch)
+            self._work([branch for branch in batch if not branch.done])
             for branch in batch:
                 if not branch.done:
                     stack.extend(reversed(self._children(branch)))
         return self.log.pack(self.exact_slopes, m)
 
+    def halfspaces(self, regions: Any, own: Objectives) -> Halfspaces:
+        """What some objectives prove in some nodes, a line each."""
+        return self.floats.halfspaces(self.clause.C, self.clause.d, regions, own)
+
+    def moves(self, branches: list[Branch], regions: Any, halves: Halfspaces, bent: bool, closed: Mask) -> Vector:
+        """How far halfspaces of some nodes can move (doubt.py), those that close theirs beyond doubt or not."""
+        given_by = np.stack([branch.given_by for branch in branches])
+        return self.doubt.halfspaces(self.doubt.lines(regions, given_by), halves, bent, closed)
+
     def _work(self, batch: list[Branch]) -> None:
         """Rounds of halfspaces and of tightening on their caps, until each node is closed or gains no more."""
+        if not batch:
+            return
         regions = regions_of(*(np.stack([getattr(b, name) for b in batch]) for name in ("lo", "hi", "phase")))
-        for branch in batch:
-            if branch.moving:
-                branch.rows = self._own_rows(branch.plan.rows or branch.rows)
-            else:
-                branch.rows = branch.plan.rows or branch.rows
         going = list(range(len(batch)))
         while going:
             clock.check()
             own = stacked([self._aim(batch[at], regions, at) for at in going])
+            for at in going:
+                fix_better(self, batch[at], regions, at)
             some = lines_of(regions, np.array(going))
-            halves = self.floats.halfspaces(self.clause.C, self.clause.d, some, own)
+            halves = self.halfspaces(some, own)
             for rounded in (True, False):
                 self._recall(batch, going, some, own, halves, rounded)
             closed, gaps = self.floats.excluded(halves), self._gaps(halves.g, halves.s)
-            given_by = np.stack([batch[at].given_by for at in going])
-            moves = self.doubt.halfspaces(self.doubt.lines(some, given_by), halves, own.facets is not None, closed)
-            self._book(batch, going, some, own, halves)
+            moves = self.moves([batch[at] for at in going], some, halves, own.facets is not None, closed)
+            self.book(batch, going, some, own, halves)
             left = []
             for i, at in enumerate(going):
                 branch = batch[at]
@@ -150,7 +138,7 @@ class Replay:
                     branch.done = True
                 elif self._goes_on(branch, float(gaps[i])):
                     branch.moves = float(moves[i])
-                    branch.done = self._tighten(branch, regions, at, halves, i)
+                    branch.done = self.tighten(branch, regions, at, halves, i)
                     if branch.plan.root or branch.plan.children is None:  # else its children go on
                         left.append(at)
                 else:
@@ -200,7 +188,7 @@ class Replay:
             branch.recalled = True  # if the search solved its program, these are the multipliers
             return scaled(branch.plan.owns[0])._replace(facets=None)
         bent = branch.owns[0].facets is not None and not branch.moving
-        if not bent and (branch.plan.root or branch.turns or regions.side[at].all()):
+        if regions.side[at].all() or (not bent and (branch.plan.root or branch.turns)):
             self.repaired += 1
             if branch.plan.children is None and branch.turns and self.ascent.has_programs:
                 branch.better = self.ascent.programmed(self.clause, line_of(regions, at), branch.owns[0])
@@ -246,7 +234,7 @@ class Replay:
         reach = fall(self.setting, g)
         return np.asarray(np.where(reach > 0, (reach - s) / reach, np.inf))
 
-    def _book(self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces) -> None:
+    def book(self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces) -> None:
         """The halfspaces as events and steps of their nodes."""
         from layercert.certify.digest import needs
         from layercert.certify.facets import needs_with_facets
@@ -280,7 +268,7 @@ class Replay:
         self.doubt.any = True
         return bool(plain.excluded(halves)[0])
 
-    def _tighten(self, branch: Branch, regions: Any, at: int, halves: Halfspaces, half: int) -> bool:
+    def tighten(self, branch: Branch, regions: Any, at: int, halves: Halfspaces, half: int) -> bool:
         """Bound all open neurons on the cap, layer by layer; True when the node turns out empty."""
         from layercert.certificate.lanes import take
         from layercert.certify.digest import digest

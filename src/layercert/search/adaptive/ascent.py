@@ -11,7 +11,7 @@ from layercert.compiled.jit import njit_sums
 from layercert.compiled.timer import Timer, late
 from layercert.search.adaptive.halfspace import distance
 from layercert.search.adaptive.lanes import Lanes, backward, forward, relax
-from layercert.search.adaptive.model import ALPHA, BETA, COEF, PHASE, POINT, Model
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, PHASE, POINT, SHARE, SINK, Model
 
 #: Adam's decay rates of the mean and of the square, and how the steps shrink.
 DECAY, SQUARE_DECAY, PACE = 0.9, 0.999, 0.96
@@ -50,6 +50,7 @@ def optimise(model: Model, lanes: Lanes, goal: float, steps: int, best_w: Matrix
     N, m = lanes.lower.shape
     z, moves, mean, square = np.empty((N, m)), np.empty((N, m)), np.zeros((N, m)), np.zeros((N, m))
     lacks, part = np.empty(m), np.empty(m)
+    shares = np.zeros((3, len(model.facets.neurons), m))  # Adam's moments of their slopes, and their moves
     unit, reach = np.zeros((L, m)), np.full(m, LEAST_REACH)
     keep, keep_mu = state[ALPHA : COEF + 1].copy(), lanes.mu.copy()
     best, better, w = np.full(m, -np.inf), np.zeros(m, np.bool_), np.empty_like(best_w)
@@ -73,7 +74,7 @@ def optimise(model: Model, lanes: Lanes, goal: float, steps: int, best_w: Matrix
             open_lanes += best[r] < goal
             lacks[r] = POLYAK * found.s[r] * (goal - d) / d if d > 0.0 else np.inf
         h = forward(model, lanes, w, z)
-        keep_better(state, z, better, keep)
+        keep_better(model, lanes, z, better, keep)
         if step == steps or open_lanes == 0 or late(timer):
             break
         if step == 0:
@@ -86,11 +87,13 @@ def optimise(model: Model, lanes: Lanes, goal: float, steps: int, best_w: Matrix
         for k in range(L):
             adam = Adam(mean, square, mean_bias, square_bias, reach * unit[k])
             directions(lanes, (net.noff[k], net.noff[k + 1]), z, moves, adam, gain)
+        share_directions(model, lanes, shares, mean_bias, square_bias, gain)
         for r in range(m):  # Polyak: no further than what is missing asks for, where the slopes can be believed
             part[r] = pace
             if lacks[r] < pace * gain[r]:
                 part[r] = lacks[r] / gain[r]
         ascend(lanes, moves, part)
+        ascend_shares(model, lanes, shares, part)
         if len(lanes.mu) > 1:
             reweigh(model, lanes, h, pace)
     for a in range(len(keep)):
@@ -100,18 +103,24 @@ def optimise(model: Model, lanes: Lanes, goal: float, steps: int, best_w: Matrix
     for a in range(len(keep_mu)):
         for r in range(m):
             lanes.mu[a, r] = keep_mu[a, r]
-    relax(lanes)
+    relax(model, lanes)
     return best
 
 
 @njit_sums
-def keep_better(state: Tensor, z: Matrix, better: Mask, keep: Tensor) -> None:
+def keep_better(model: Model, lanes: Lanes, z: Matrix, better: Mask, keep: Tensor) -> None:
     """Remember the parameters of the lanes that are better than ever, and where their neurons are."""
     N, m = z.shape
+    state = lanes.state
     for i in range(N):
         for r in range(m):
             if better[r]:
-                state[POINT, i, r] = z[i, r]
+                state[POINT, i, r], state[SINK, i, r] = z[i, r], 0.0
+    for f in range(len(model.facets.neurons)):
+        i = model.facets.neurons[f]
+        for r in range(m):
+            if better[r]:
+                state[SINK, i, r] = -state[SHARE, i, r] * lanes.tilt[f, r]
     for a in range(len(keep)):
         for i in range(N):
             for r in range(m):
@@ -153,6 +162,33 @@ def ascend(lanes: Lanes, moves: Matrix, pace: Vector) -> None:
                 lanes.lower[i, r] = alpha[i, r]
             else:
                 beta[i, r] = max(beta[i, r] + pace[r] * moves[i, r], 0.0)
+
+
+@njit_sums
+def share_directions(
+    model: Model, lanes: Lanes, shares: Tensor, mean_bias: float, square_bias: float, gain: Vector
+) -> None:
+    """The same for the shares of facets: the slope of V is A (facet - chord) where A < 0."""
+    for f in range(shares.shape[1]):
+        i = model.facets.neurons[f]
+        coef, share = lanes.state[COEF, i], lanes.state[SHARE, i]
+        mean, square, moves = shares[0, f], shares[1, f], shares[2, f]
+        for r in range(len(gain)):
+            slope = min(coef[r], 0.0) * lanes.tilt[f, r]
+            mean[r] = DECAY * mean[r] + (1.0 - DECAY) * slope
+            square[r] = SQUARE_DECAY * square[r] + (1.0 - SQUARE_DECAY) * slope * slope
+            move = (mean[r] / (1.0 - mean_bias)) / (np.sqrt(square[r] / (1.0 - square_bias)) + NOT_ZERO)
+            moves[r] = min(max(share[r] + ALPHA_STEP * move, 0.0), 1.0) - share[r]
+            gain[r] += slope * moves[r]
+
+
+@njit_sums
+def ascend_shares(model: Model, lanes: Lanes, shares: Tensor, pace: Vector) -> None:
+    """Go a part of the way, as for the other parameters."""
+    for f in range(shares.shape[1]):
+        share = lanes.state[SHARE, model.facets.neurons[f]]
+        for r in range(len(pace)):
+            share[r] = min(max(share[r] + pace[r] * shares[2, f, r], 0.0), 1.0)
 
 
 @njit_sums

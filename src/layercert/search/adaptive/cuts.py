@@ -18,7 +18,9 @@ from layercert.arrays import Indices, LinearMap, Mask, Matrix, Vector
 from layercert.facets import Facets
 from layercert.search.adaptive.hulls import Hulls, Lines
 
-#: With more rows than this many times the free neurons, those that held nothing in so many programs are dropped.
+#: Rows that hold nothing are dropped at once: a program with all facets that were ever violated takes five times as
+#: long. In the tail nodes are much alike: there those stay that held something in one of so many programs, while there
+#: are no more than this many times the free neurons.
 MANY, IDLE = 0.5, 8
 
 
@@ -116,15 +118,15 @@ class Cuts:
         order = np.argsort(np.concatenate([layer.row for layer in self.layers.values()]))
         self._rows(csr_array(vstack(parts, format="csr")[order]), np.full(len(order), np.inf))
 
-    def age(self, multipliers: Vector) -> None:
-        """A program was solved: drop what has not held anything for long, if there are many rows."""
+    def age(self, multipliers: Vector, tail: bool) -> None:
+        """A program was solved: drop what holds nothing, in the tail what has held nothing for long."""
         for layer in self.layers.values():
             layer.idle = np.where(multipliers[layer.row] > 0, 0, layer.idle + 1)
-        if len(self) <= MANY * len(self.free):
+        if tail and len(self) <= MANY * len(self.free):
             return
         gone = np.zeros(len(self), np.bool_)
         for layer in self.layers.values():
-            gone[layer.row[layer.idle > IDLE]] = True
+            gone[layer.row[layer.idle > (IDLE if tail else 0)]] = True
         if not gone.any():
             return
         rows = (self.before + np.flatnonzero(gone)).astype(np.int32)

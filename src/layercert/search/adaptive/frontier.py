@@ -20,7 +20,7 @@ from layercert.search.queue import PriorityQueue
 ROOMY = 2**30
 #: Of a bound on memory, the part that nodes may take as they are. At FULL of it the search goes depth first, until the
 #: queue is down to EASED.
-UNPACKED, FULL, EASED = 0.5, 0.9, 0.7
+UNPACKED, FULL, EASED = 0.35, 0.9, 0.7
 #: What Python needs for a packed node beside its bytes, about.
 BESIDE = 200
 

@@ -24,10 +24,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from layercert.arrays import TINY, Indices, LinearMap, Mask, Matrix, Vector, gamma
-from layercert.bounds.relu import upper_line
 from layercert.facets import Facets
-from layercert.search.adaptive.lanes import Pass
-from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, OWN, PHASE, Model, open_mask
+from layercert.search.adaptive.bent import Bends
+from layercert.search.adaptive.model import HI, LO, PHASE, FacetTable, Model, open_mask
 
 #: A facet is worth a row of a program if the point is above it by this share of the neuron's largest value.
 VIOLATED, VIOLATED_TAIL = 1e-2, 1e-3
@@ -55,8 +54,8 @@ class Lines(NamedTuple):
 class Hulls:
     """The layers of a ball, as facets see them."""
 
-    def __init__(self, maps: Sequence[LinearMap], model: Model) -> None:
-        self.maps, self.model, self.noff = maps, model, model.net.noff
+    def __init__(self, maps: Sequence[LinearMap], model: Model, root: Matrix) -> None:
+        self.maps, self.model, self.noff, self.root = maps, model, model.net.noff, root
         self.rows = cache(self._rows)
 
     def has(self, k: int) -> bool:
@@ -124,52 +123,61 @@ class Hulls:
         keep = np.flatnonzero(outputs > value + by * np.maximum(most, 0.0))
         return Lines(found.neurons[keep], parts[keep], found.offsets[keep])
 
-    def prove(self, state: Matrix, mu: Vector, clause: int, facets: Facets, U: float) -> tuple[Pass, Vector]:
-        """The backward pass of one node (lanes.backward) with facets in it, and the coefficients A of its layers.
+    def bends(self, state: Matrix, facets: Facets, U: float) -> Bends:
+        """Facets as the passes of a node read them."""
+        neurons, N = facets.neurons, state.shape[1]
+        counts = self._entries(neurons)
+        begin, sizes = np.zeros(N + 1, np.intp), np.zeros(N, np.intp)
+        sizes[neurons] = counts
+        np.cumsum(sizes, out=begin[1:])
+        share, constant, size = np.zeros(N), np.zeros(N), np.zeros(N)
+        share[neurons] = np.where(open_mask(state)[neurons], facets.shares, 0.0)
+        ends = np.append(0, np.cumsum(counts))
+        columns, weights = [np.zeros(0, np.int32)], [np.zeros(0)]
+        for k in range(len(self.noff) - 1):
+            first, last = np.searchsorted(neurons, self.noff[k : k + 2])
+            if first == last:
+                continue
+            rows, own = self.rows(k), neurons[first:last] - int(self.noff[k])
+            there, parts = rows.there[own], np.zeros((last - first, rows.weights.shape[1]))
+            parts[there] = facets.parts[ends[first] : ends[last]]
+            box = self.box(k, state, U)
+            lines, a = self.lines(k, neurons[first:last], parts, box), parts * rows.weights[own]
+            far = np.maximum(np.abs(box[0]), np.abs(box[1]))[rows.columns[own]]
+            constant[neurons[first:last]] = lines.offsets
+            terms = (np.abs(a) * far).sum(axis=1) + np.abs(lines.offsets)
+            size[neurons[first:last]] = 8.0 * self.model.noise * terms
+            columns.append(rows.columns[own][there].astype(np.int32))
+            weights.append(a[there])
+        return Bends(share, begin, np.concatenate(columns), np.concatenate(weights), constant, size)
 
-        Where A_i < 0, relu(z_i) has the part `share` of its upper bound from its facet, the rest from its chord. What
-        facets add to the rounding errors of model.py: |A| share times a row and a constant, each rounded some times.
-        """
-        model, noff = self.model, self.noff
-        first = int(model.first[clause])
-        mine = slice(first, first + len(mu))
-        A = mu @ model.R[mine]
-        total, error = float(mu @ model.c[mine]), float(mu @ model.row_error[mine])
-        coef, L, drift = np.empty(state.shape[1]), len(noff) - 1, 0.0
-        values, errors = np.empty((1, L)), np.empty((1, L))
-        ends = np.append(0, np.cumsum(self._entries(facets.neurons)))
-        for k in range(L - 1, -1, -1):
-            part = slice(int(noff[k]), int(noff[k + 1]))
-            coef[part] = A
-            which = np.flatnonzero((facets.neurons >= part.start) & (facets.neurons < part.stop))
-            share = np.zeros(len(A))
-            share[facets.neurons[which] - part.start] = facets.shares[which]
-            lower, upper, offset = chords(state[:, part])
-            b = (model.z0 if k == 0 else model.net.b)[part]
-            low, beta = np.minimum(A, 0.0), state[BETA, part]
-            share = np.where(open_mask(state[:, part]), share, 0.0)
-            S = np.maximum(A, 0.0) * lower + low * (1.0 - share) * upper - beta * state[PHASE, part]
-            total += float((low * (1.0 - share)) @ offset + S @ b)
-            error += float((np.abs(A) + beta) @ model.Q[part])
-            below = self.maps[k].T @ S
-            which = which[(low * share)[facets.neurons[which] - part.start] < 0]
-            if len(which):
-                rows, own = self.rows(k), facets.neurons[which] - part.start
-                parts = np.zeros((len(which), rows.weights.shape[1]))
-                parts[rows.there[own]] = np.concatenate([facets.parts[ends[i] : ends[i + 1]] for i in which])
-                box = self.box(k, state, U)
-                lines = self.lines(k, facets.neurons[which], parts, box)
-                T, a, columns = (low * share)[own], parts * rows.weights[own], rows.columns[own]
-                total += float(T @ lines.offsets)
-                far = np.maximum(np.abs(box[0]), np.abs(box[1]))[columns]
-                terms = (np.abs(a) * far).sum(axis=1) + np.abs(lines.offsets)
-                error += 8.0 * model.noise * float(np.abs(T) @ terms) + TINY
-                np.add.at(below, columns, T[:, None] * a)
-            if k == 0:
-                drift = OWN * float(np.abs(S) @ model.D)
-            values[0, k], errors[0, k] = total, OWN * error
-            A = below
-        return Pass(A[None], np.array([total - OWN * error]), np.array([drift]), values, errors), coef
+    def table(self, facets: Facets, U: float) -> FacetTable:
+        """Facets for all nodes of a clause, in the ball of radius U and smaller ones."""
+        neurons = facets.neurons
+        ends = np.append(0, np.cumsum(self._entries(neurons)))
+        first = np.searchsorted(neurons, self.noff).astype(np.intp)
+        columns, weights, rests, noise = [np.zeros(0, np.int32)], [np.zeros(0)], [np.zeros(0)], np.zeros(len(neurons))
+        for k in range(len(self.noff) - 1):
+            own = slice(int(first[k]), int(first[k + 1]))
+            if own.start == own.stop:
+                continue
+            rows, at = self.rows(k), neurons[own] - int(self.noff[k])
+            there, w = rows.there[at], rows.weights[at]
+            far = np.maximum(np.abs(self.root_box(k, U)[0]), np.abs(self.root_box(k, U)[1]))[rows.columns[at]]
+            size = (np.abs(w) * far).sum(axis=1) + np.abs(rows.bias[at])
+            noise[own] = 16.0 * self.model.noise * size + TINY
+            a = facets.parts[ends[own.start] : ends[own.stop]] * w[there]
+            columns.append(rows.columns[at][there].astype(np.int32))
+            weights.append(a)
+            rests.append(w[there] - a)
+        return FacetTable(
+            first, neurons.astype(np.intp), ends.astype(np.intp), np.concatenate(columns), np.concatenate(weights),
+            np.concatenate(rests), noise, *self.root_box(0, U),
+        )  # fmt: skip
+
+    def root_box(self, k: int, U: float) -> tuple[Vector, Vector]:
+        """Of the inputs of layer k in the whole ball."""
+        return self.box(k, self.root, U)
 
     def _entries(self, neurons: Indices) -> Indices:
         """How many weights some neurons have."""
@@ -179,12 +187,3 @@ class Hulls:
             mine = layer == k
             counts[mine] = self.rows(int(k)).there[neurons[mine] - int(self.noff[k])].sum(axis=1)
         return counts
-
-
-def chords(state: Matrix) -> tuple[Vector, Vector, Vector]:
-    """Lower and upper slopes and the upper offsets of neurons, as in lanes.relax."""
-    phase, lo, hi = state[PHASE], state[LO], state[HI]
-    opened = open_mask(state)
-    on = ~opened & ((phase > 0) | ((phase == 0) & (lo >= 0)))
-    slope, offset = upper_line(np.where(opened, lo, -1.0), np.where(opened, hi, 1.0))
-    return np.where(opened, state[ALPHA], on), np.where(opened, slope, on), np.where(opened, offset, 0.0)

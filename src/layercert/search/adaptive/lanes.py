@@ -12,7 +12,7 @@ from layercert.arrays import Indices, Matrix, Tensor, Vector
 from layercert.compiled.jit import njit_sums
 from layercert.compiled.packed import times_layer, times_transposed
 from layercert.search.adaptive.lines import is_on, is_open, upper
-from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, OWN, PHASE, Model
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, OWN, PHASE, SHARE, Model
 
 
 class Lanes(NamedTuple):
@@ -24,6 +24,8 @@ class Lanes(NamedTuple):
     offset: Matrix
     mu: Matrix  # weights of the clause's rows, one line per row
     clause: Indices
+    constant: Matrix  # of the facets, a line each
+    tilt: Matrix  # facet minus chord, at the last point that `forward` was asked about
 
 
 class Constants(NamedTuple):
@@ -54,8 +56,12 @@ def lanes_of(model: Model, states: Tensor, mus: Matrix, clauses: Indices) -> Lan
                 state[a, i, r] = states[r, a, i]
         for a in range(len(mu)):
             mu[a, r] = mus[r, a]
-    lanes = Lanes(state, np.empty((N, m)), np.empty((N, m)), np.empty((N, m)), mu, clauses)
-    relax(lanes)
+    bent = len(model.facets.neurons)
+    lanes = Lanes(
+        state, np.empty((N, m)), np.empty((N, m)), np.empty((N, m)), mu, clauses, np.zeros((bent, m)),
+        np.zeros((bent, m)),
+    )  # fmt: skip
+    relax(model, lanes)
     return lanes
 
 
@@ -71,7 +77,7 @@ def store(lanes: Lanes, r: int, state: Matrix, mu: Vector) -> None:
 
 
 @njit_sums
-def relax(lanes: Lanes) -> None:
+def relax(model: Model, lanes: Lanes) -> None:
     """The lines of every neuron on its bounds."""
     phase, lo, hi, alpha = lanes.state[PHASE], lanes.state[LO], lanes.state[HI], lanes.state[ALPHA]
     N, m = lo.shape
@@ -84,6 +90,39 @@ def relax(lanes: Lanes) -> None:
             elif is_on(phase[i, r], lo[i, r]):
                 low, up = 1.0, 1.0
             lanes.lower[i, r], lanes.upper[i, r], lanes.offset[i, r] = low, up, off
+    if len(model.facets.neurons) > 0:
+        relax_facets(model, lanes)
+
+
+@njit_sums
+def relax_facets(model: Model, lanes: Lanes) -> None:
+    """The constants of facets on the boxes of their inputs: relu is the larger of 0 and z (hulls.py)."""
+    net, facets = model.net, model.facets
+    phase, lo, hi = lanes.state[PHASE], lanes.state[LO], lanes.state[HI]
+    m = lo.shape[1]
+    off, on = np.empty(m), np.empty(m)
+    for k in range(len(net.noff) - 1):
+        for f in range(facets.first[k], facets.first[k + 1]):
+            i = facets.neurons[f]
+            off[:] = 0.0
+            on[:] = net.b[i] if k > 0 else model.z0[i]
+            for t in range(facets.begin[f], facets.begin[f + 1]):
+                a, rest, j = facets.weight[t], facets.rest[t], facets.column[t]
+                if k == 0:
+                    low, high = facets.low[j], facets.high[j]
+                    zero, over = max(-a * low, -a * high), max(rest * low, rest * high)
+                    for r in range(m):
+                        off[r] += zero
+                        on[r] += over
+                else:
+                    j += net.noff[k - 1]
+                    for r in range(m):
+                        high = max(hi[j, r], 0.0) if phase[j, r] >= 0.0 else 0.0
+                        low = min(max(lo[j, r], 0.0), high)
+                        off[r] += max(-a * low, -a * high)
+                        on[r] += max(rest * low, rest * high)
+            for r in range(m):
+                lanes.constant[f, r] = max(off[r], on[r]) + facets.noise[f]
 
 
 @njit_sums
@@ -116,14 +155,40 @@ def backward(model: Model, lanes: Lanes) -> Pass:
             if k == 0:
                 for r in range(m):
                     drift[r] += abs(S[j, r]) * model.D[i]
+        begin, end = model.facets.first[k], model.facets.first[k + 1]
+        own = np.zeros((end - begin, m))
+        if end > begin:
+            bend(model, lanes, k, S, own, total, error)
         for r in range(m):
             value_above[r, k], error_above[r, k] = total[r], OWN * error[r]
         below, _ = times_transposed(net, k, S, live)
+        for f in range(begin, end):
+            for t in range(model.facets.begin[f], model.facets.begin[f + 1]):
+                a, line = model.facets.weight[t], below[model.facets.column[t]]
+                for r in range(m):
+                    line[r] += own[f - begin, r] * a
         if k > 0:
             for j in range(len(below)):
                 for r in range(m):
                     coef[net.noff[k - 1] + j, r] = below[j, r]
     return Pass(below.T.copy(), total - OWN * error, OWN * drift, value_above, error_above)
+
+
+@njit_sums
+def bend(model: Model, lanes: Lanes, k: int, S: Matrix, own: Matrix, total: Vector, error: Vector) -> None:
+    """Give the facets of layer k their shares of what its chords have: A share, left in `own`, of the neuron's A."""
+    net, facets = model.net, model.facets
+    for f in range(facets.first[k], facets.first[k + 1]):
+        i = facets.neurons[f]
+        b = net.b[i] if k > 0 else model.z0[i]
+        A, share, line = lanes.state[COEF, i], lanes.state[SHARE, i], own[f - facets.first[k]]
+        for r in range(len(total)):
+            if A[r] < 0.0 and lanes.offset[i, r] > 0.0:
+                line[r] = A[r] * share[r]
+                chord = line[r] * lanes.upper[i, r]
+                S[i - net.noff[k], r] -= chord
+                total[r] += line[r] * (lanes.constant[f, r] - lanes.offset[i, r]) - chord * b
+                error[r] -= 2.0 * line[r] * (model.Q[i] + facets.noise[f])
 
 
 @njit_sums
@@ -165,5 +230,19 @@ def forward(model: Model, lanes: Lanes, points: Matrix, z: Matrix) -> Matrix:
                 value = Z[j, r] + b
                 z[i, r] = value
                 Z[j, r] = lower[r] * value if A[r] >= 0.0 else upper[r] * value + offset[r]
+        for f in range(model.facets.first[k], model.facets.first[k + 1]):
+            i, tilt = model.facets.neurons[f], lanes.tilt[f]
+            j = i - net.noff[k]
+            for r in range(m):
+                tilt[r] = lanes.constant[f, r] - lanes.upper[i, r] * z[i, r] - lanes.offset[i, r]
+            for t in range(model.facets.begin[f], model.facets.begin[f + 1]):
+                a, line = model.facets.weight[t], h[model.facets.column[t]]
+                for r in range(m):
+                    tilt[r] += a * line[r]
+            for r in range(m):
+                if lanes.state[COEF, i, r] < 0.0 and lanes.offset[i, r] > 0.0:
+                    Z[j, r] += lanes.state[SHARE, i, r] * tilt[r]
+                else:
+                    tilt[r] = 0.0
         h = Z
     return h

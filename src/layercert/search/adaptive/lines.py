@@ -9,7 +9,7 @@ from __future__ import annotations
 from layercert.arrays import Matrix, Vector
 from layercert.bounds.relu import upper_line
 from layercert.compiled.jit import inner, known_to_kernels
-from layercert.search.adaptive.model import ALPHA, COEF, HI, LO, PHASE, POINT
+from layercert.search.adaptive.model import ALPHA, COEF, HI, LO, PHASE, POINT, SINK
 
 known_to_kernels(upper_line)
 
@@ -45,7 +45,7 @@ def scores(state: Matrix, out: Vector) -> None:
             z = min(max(state[POINT, i], lo), hi)
             if a < 0.0:
                 worst = a * hi * lo / (hi - lo)
-                here = -a * (hi * (z - lo) / (hi - lo) - max(z, 0.0))
+                here = -a * max(hi * (z - lo) / (hi - lo) - state[SINK, i] - max(z, 0.0), 0.0)
             else:
                 worst = a * min(hi, -lo)
                 here = a * (max(z, 0.0) - state[ALPHA, i] * z)

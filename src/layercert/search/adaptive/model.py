@@ -27,10 +27,11 @@ from layercert.problem import Problem
 from layercert.system import clock
 
 #: Rows of a node's state matrix; its columns are the neurons of all layers. PHASE is +1, -1 or 0 (free), LO and HI
-#: bound the pre-activation, ALPHA and BETA are the parameters of its halfspace, COEF the coefficients A of that
-#: backward pass, POINT the relaxed pre-activations at the halfspace's nearest point.
-PHASE, LO, HI, ALPHA, BETA, COEF, POINT = range(7)
-ROWS = 7
+#: bound the pre-activation, ALPHA, BETA and SHARE (of a facet) are the parameters of its halfspace, COEF the
+#: coefficients A of that backward pass, POINT the relaxed pre-activations at the halfspace's nearest point, and SINK
+#: how much lower than the chord the neuron's upper line is there.
+PHASE, LO, HI, ALPHA, BETA, SHARE, COEF, POINT, SINK = range(9)
+ROWS = 9
 
 #: Sums of error bounds are rounded themselves: one per cent covers that. With it, the 3 M and 4 Z of Q above.
 OWN, OF_TERMS, OF_VALUES = 1.01, 3.03, 4.04
@@ -42,6 +43,28 @@ MOST_KEPT = 2**24
 def open_mask(state: Matrix) -> Mask:
     """Neurons that may have either sign, in (columns of) a node's state; kernels ask `lines.is_open`."""
     return np.asarray((state[PHASE] == 0) & (state[LO] < 0) & (state[HI] > 0))
+
+
+class FacetTable(NamedTuple):
+    """Upper lines a.x + c of some neurons over their inputs (hulls.py), for all nodes of a clause; c is the node's."""
+
+    first: Indices  # per layer, and one more: its first facet
+    neurons: Indices  # increasing
+    begin: Indices  # per facet, and one more: where its entries begin
+    column: NDArray[np.int32]  # in the layer below
+    weight: Vector  # a
+    rest: Vector  # the neuron's own weights without it
+    noise: Vector  # per facet: what its constant may err by, and a unit of it in a pass
+    low: Vector  # box of the input, as offsets from x
+    high: Vector
+
+
+def no_facets(net: PackedNetwork) -> FacetTable:
+    """Chords alone."""
+    none, at = np.zeros(0), np.zeros(0, np.intp)
+    return FacetTable(
+        np.zeros(len(net.noff), np.intp), at, np.zeros(1, np.intp), np.zeros(0, np.int32), none, none, none, none, none
+    )
 
 
 class Model(NamedTuple):
@@ -60,6 +83,7 @@ class Model(NamedTuple):
     boxed: bool
     p: float
     noise: float  # gamma of the longest chain of roundings in any pass
+    facets: FacetTable  # of the clause whose nodes are worked on
 
 
 class Kept(NamedTuple):
@@ -122,6 +146,7 @@ def build(problem: Problem, U: float, curved: bool = False) -> tuple[Model, Matr
         boxed=box is not None,
         p=problem.norm.p,
         noise=noise,
+        facets=no_facets(net),
     )
     state = np.zeros((ROWS, N))
     state[LO], state[HI] = -np.inf, np.inf

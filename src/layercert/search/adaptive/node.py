@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.errors import OptionError
-from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, open_mask
+from layercert.facets import Facets
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, POINT, SHARE, open_mask
 from layercert.search.adaptive.record import Halfspace
 
 #: clause, bound, radius, splits, what it has had, how many weights; which neurons are open in the root, by a checksum;
@@ -26,8 +27,8 @@ from layercert.search.adaptive.record import Halfspace
 _HEAD = struct.Struct("<iddiiiIii")
 #: What a neuron that is open in the root is here: open, split, or stable by its bounds; the sign is its side.
 _SPLIT, _STABLE = 1, 2
-#: What a node has had: its linear programs; a root, its cheap bounds and no others.
-_PROGRAMS, _CHEAP = 1, 2
+#: What a node has had: its linear programs; a root, its cheap bounds and no others; shares of facets.
+_PROGRAMS, _CHEAP, _SHARES = 1, 2, 4
 
 
 @dataclass(eq=False)
@@ -46,10 +47,14 @@ class Node:
     packed: bytes | None = None  # the node in few bytes, if anybody needed it
     wanted: Indices = field(default_factory=lambda: np.empty(0, np.intp))  # what its programs say should be split
     splits: int = 0  # how deep in the tree it is
+    facets: Facets | None = None  # those of its clause when it was bounded last; its shares are in the state
 
     @property
     def halfspace(self) -> Halfspace:
-        return Halfspace(self.state[ALPHA], self.state[BETA], self.weights)
+        facets = self.facets
+        if facets is not None:
+            facets = facets._replace(shares=np.clip(self.state[SHARE, facets.neurons], 0.0, 1.0))
+        return Halfspace(self.state[ALPHA], self.state[BETA], self.weights, facets)
 
     @property
     def is_root(self) -> bool:
@@ -91,11 +96,14 @@ class Packing:
             phase, lo, hi = state[PHASE], state[LO], state[HI]
             is_open, is_split = open_mask(state), phase != 0
             code = np.where(is_open, 0, np.where(is_split, phase * _SPLIT, np.where(lo >= 0, _STABLE, -_STABLE)))
+            shares = state[SHARE, is_open]
+            bent = bool(shares.any())
             parts = (
                 code.astype(np.int8), _down(lo[is_open]), -_down(-hi[is_open]),
-                state[ALPHA, is_open].astype("<f4"), _multipliers(state[BETA, is_split]), node.weights.astype("<f8"),
+                state[ALPHA, is_open].astype("<f4"), (shares if bent else shares[:0]).astype("<f4"),
+                _multipliers(state[BETA, is_split]), node.weights.astype("<f8"),
             )  # fmt: skip
-            has_had = _PROGRAMS * (node.programmed and not len(node.wanted)) + _CHEAP * node.cheap
+            has_had = _PROGRAMS * (node.programmed and not len(node.wanted)) + _CHEAP * node.cheap + _SHARES * bent
             head = _HEAD.pack(
                 node.clause, node.bound, node.radius, node.splits, has_had,
                 len(node.weights), self.mark, int(is_open.sum()), int(is_split.sum()),
@@ -107,7 +115,10 @@ class Packing:
         """The node again, but for what a pass has to compute."""
         clause, bound, radius, splits, has_had, rows, mark, opened, split = _HEAD.unpack_from(blob)
         at, free = _HEAD.size, len(self.free)
-        if mark != self.mark or len(blob) != at + free + 12 * opened + 4 * split + 8 * rows:
+        if (
+            mark != self.mark
+            or len(blob) != at + free + (16 if has_had & _SHARES else 12) * opened + 4 * split + 8 * rows
+        ):
             raise OptionError(
                 "the open nodes are of another tree: the bounds with which this search began are not those that are "
                 "found here, by another version of LayerCert or on another machine; go on there, or begin anew"
@@ -123,6 +134,7 @@ class Packing:
         state = self.root.copy()
         is_open, is_split = self.free[code == 0], self.free[np.abs(code) == _SPLIT]
         lo, hi, state[ALPHA, is_open] = (take(opened, "<f4") for _ in range(3))
+        state[SHARE, is_open] = take(opened, "<f4") if has_had & _SHARES else 0.0
         # beyond the range of float32 they are infinite: the root's hold everywhere
         state[LO, is_open], state[HI, is_open] = np.maximum(lo, state[LO, is_open]), np.minimum(hi, state[HI, is_open])
         state[BETA, is_split], state[PHASE, is_split] = take(split, "<f4"), code[np.abs(code) == _SPLIT]

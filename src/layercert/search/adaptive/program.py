@@ -40,8 +40,8 @@ ABOVE = 1e-9
 #: seconds, is given up: now and then the solver goes round in circles, which no limit of iterations ends.
 PATIENCE, LEAST_PATIENCE = 2.0, 0.5
 #: Facets are looked for so often in one node, while they close this share of what is missing; in the tail, where each
-#: node that is closed saves many, a smaller share, and facets that cut off less.
-CUT_ROUNDS, CUT_SHARE, CUT_SHARE_TAIL = 4, 0.03, 0.003
+#: node that is closed saves many, more often, for a smaller share, and facets that cut off less.
+CUT_ROUNDS, CUT_ROUNDS_TAIL, CUT_SHARE, CUT_SHARE_TAIL = 2, 4, 0.03, 0.003
 _OPTIONS: dict[str, Any] = {
     "output_flag": False,
     "threads": 1,
@@ -115,7 +115,7 @@ class Programs:
             box = box_around(U, len(self.problem.x), self.problem.box)
             found = model.run(state, box, U)
             self._keep(at, model)
-            for _ in range(CUT_ROUNDS):
+            for _ in range(CUT_ROUNDS_TAIL if tail else CUT_ROUNDS):
                 if found is None or found.value >= 0 or not model.cut(found, state, U, tail):
                     break
                 again = model.run(state, box, U)
@@ -125,7 +125,7 @@ class Programs:
                 found = again
                 if gain < (CUT_SHARE_TAIL if tail else CUT_SHARE) * (gain - found.value):
                     break
-            return None if found is None else self._multipliers(at, model, found, state.shape[1])
+            return None if found is None else self._multipliers(at, model, found, state.shape[1], tail)
 
     def begins(self, at: int) -> bool:
         """Is somebody at the first program of a clause? It takes longest, and those that follow go on from it."""
@@ -177,7 +177,7 @@ class Programs:
             self._last[at] = start
             self._beginning.discard(at)
 
-    def _multipliers(self, at: int, model: _Model, found: _Found, neurons: int) -> Multipliers:
+    def _multipliers(self, at: int, model: _Model, found: _Found, neurons: int, tail: bool) -> Multipliers:
         """The dual solution in the terms of a node."""
         alpha, beta = np.full(neurons, -1.0), np.zeros(neurons)
         both = found.line + found.zero
@@ -191,7 +191,7 @@ class Programs:
             multipliers = np.pad(found.facets, (0, len(model.cuts) - len(found.facets)))
             held = held + model.cuts.held(multipliers)
             facets = model.cuts.average(multipliers, found.upper)
-            model.cuts.age(multipliers)
+            model.cuts.age(multipliers, tail)
         gain = np.where(above > ABOVE, above * held + np.abs(self._blame(at, found, neurons)), 0.0)
         order = np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]
         return Multipliers(found.value, alpha, beta, found.mu, found.w, self.free[order], facets)

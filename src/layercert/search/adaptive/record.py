@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from layercert.arrays import Vector
+from layercert.arrays import Indices, Vector
 from layercert.facets import Facets
 from layercert.search.adaptive.model import Kept, Model
 
@@ -22,6 +22,14 @@ class Halfspace(NamedTuple):
     beta: Vector
     weights: Vector
     facets: Facets | None = None
+
+
+class Fixed(NamedTuple):
+    """Neurons with one side left: which, the side, and the multiplier t that excludes the other one."""
+
+    neurons: Indices
+    sides: Vector
+    multipliers: Vector
 
 
 class BallRecorder(Protocol):
@@ -42,6 +50,9 @@ class BallRecorder(Protocol):
 
         For a linear piece that was closed by its distance program, the halfspace may prove less.
         """
+
+    def fixed(self, node: int, own: Halfspace, fixed: Fixed) -> None:
+        """One side of each of these neurons is excluded by this halfspace of the node, all from the same bounds."""
 
     def split(self, node: int, neuron: int, children: tuple[int, int]) -> None:
         """The children have the neuron (counted over all layers) on, the first, and off, the second."""

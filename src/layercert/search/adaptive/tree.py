@@ -33,7 +33,9 @@ from layercert.system import clock
 from layercert.system.threads import side_by_side
 
 if TYPE_CHECKING:
+    from layercert.facets import Facets
     from layercert.search.adaptive.hulls import Hulls
+    from layercert.search.adaptive.model import FacetTable
     from layercert.search.adaptive.program import Programs
 
 T = TypeVar("T")
@@ -112,6 +114,8 @@ class Ball:
             self.frontier.made = saved.made
             self.frontier.share = 1.0 - share_of(saved.nodes, clauses)
             self.frontier.restore(saved.nodes, saved.numbers)
+        #: by clause: of the last program that was worth something; nodes below it take them over
+        self.facets: dict[int, tuple[FacetTable, Facets]] = parts.setdefault("facets", {})
         self.book, self.recorder = recorder, self._recorder(recorder, saved)
 
     def _recorder(self, recorder: Recorder | None, saved: Tree | None) -> BallRecorder | None:
@@ -131,7 +135,7 @@ class Ball:
         from layercert.search.adaptive.hulls import Hulls
 
         sparse = is_sparse(self.task.problem.network)
-        return self._part("hulls", lambda: Hulls(self.maps, self.model)) if sparse else None
+        return self._part("hulls", lambda: Hulls(self.maps, self.model, self.root)) if sparse else None
 
     @property
     def programs(self) -> Programs:

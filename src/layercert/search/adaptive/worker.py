@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
-from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, Kept, keep_rows
+from layercert.search.adaptive.model import ALPHA, Kept, keep_rows
 from layercert.search.adaptive.node import Node, settle
 from layercert.search.adaptive.record import Halfspace
 from layercert.search.adaptive.witnesses import Witnesses
@@ -24,16 +24,12 @@ from layercert.search.events import Bound, Event
 from layercert.system import clock
 
 if TYPE_CHECKING:
-    from layercert.facets import Facets
     from layercert.search.adaptive.branch import Batch
-    from layercert.search.adaptive.program import Multipliers
+    from layercert.search.adaptive.model import Model
     from layercert.search.adaptive.tree import Ball
 
-#: Nodes this near to U (relative) get linear programs, those with facets a little earlier; so many at most, while each
-#: closes this share of the gap.
-NEAR, NEAR_WITH_FACETS, PROGRAMS, PROGRAM_SHARE = 0.05, 0.1, 6, 0.2
-#: A program tells what to split if it is no further below U than this many times the bound that is known.
-TELLING = 2.0
+#: Nodes this near to U (relative) get linear programs, those with facets earlier: these close what nothing else does.
+NEAR, NEAR_WITH_FACETS = 0.05, 0.2
 #: In the tail, nodes this near to U (relative) of trees with facets, programs prove what is proved: what the ascent and
 #: rounds of tightening add takes as long as another node, and probes see no difference between neurons.
 TAIL = 1e-3
@@ -132,7 +128,7 @@ class Worker:
         near = NEAR if self.ball.hulls is None else NEAR_WITH_FACETS
         return not node.programmed and node.bound > (1.0 - near) * self.ball.U and math.isinf(self.ball.model.p)
 
-    def _in_tail(self, node: Node) -> bool:
+    def in_tail(self, node: Node) -> bool:
         return self.ball.hulls is not None and node.bound > (1.0 - TAIL) * self.ball.U
 
     def split(self, nodes: list[Node]) -> Iterator[Event]:
@@ -142,10 +138,14 @@ class Worker:
 
         effort, ball = self.effort, self.ball
         work = Work(effort.candidates, effort.probe_steps, effort.steps, effort.rounds, effort.passes)
-        if all(self._in_tail(node) for node in nodes):
+        if ball.facets and any(node.clause != nodes[0].clause for node in nodes):
+            for clause in dict.fromkeys(node.clause for node in nodes):
+                yield from self.split([node for node in nodes if node.clause == clause])
+            return
+        if all(self.in_tail(node) for node in nodes):
             work = Work(candidates=1, probe_steps=0, steps=2, rounds=1, passes=1)
         batch, timer = self._batch(nodes), clock.timer()
-        children, neurons = expand(ball.model, self.kept, batch, ball.U, ball.U, work, timer)
+        children, neurons = expand(self.model_of(nodes), self.kept, batch, ball.U, ball.U, work, timer)
         for n, node in enumerate(nodes):
             if neurons[n] < 0:  # out of time before its turn
                 ball.frontier.replace(node, [node])
@@ -158,8 +158,10 @@ class Worker:
         for i in (2 * n, 2 * n + 1):
             state, weights = children.states[i].copy(), children.mus[i, : len(node.weights)].copy()
             number, bound = ball.frontier.number(), float(children.bounds[i])
-            self._settle(state)
-            pair.append(Node(number, node.clause, bound, state, weights, node.radius, splits=node.splits + 1))
+            self.settle_sides(state)
+            child = Node(number, node.clause, bound, state, weights, node.radius, splits=node.splits + 1)
+            child.facets = node.facets
+            pair.append(child)
         if ball.recorder is not None:
             ball.recorder.split(node.number, neuron, (pair[0].number, pair[1].number))
         found: list[Fate] = []
@@ -180,77 +182,24 @@ class Worker:
         yield from self._again(node, w[0])
 
     def _program(self, node: Node) -> Iterator[Event]:
-        """Bound a node by the exact multipliers of its relaxation, and tighten with what these leave of the ball."""
-        ball = self.ball
-        node.programmed, found = True, None
-        for _ in range(PROGRAMS):
-            before = node.bound
-            found = ball.programs.solve(node.clause, node.state, ball.U, self._in_tail(node))
-            if found is None:
-                break
-            self._prove(node, found)
-            if node.bound < ball.U and not self._in_tail(node):
-                self.bound([node], self.effort.steps, 1, 1)
-            if node.bound >= ball.U or ball.U - node.bound > (1.0 - PROGRAM_SHARE) * (ball.U - before):
-                break
-        if found is not None:
-            yield from self.witnesses.of_program(found.step, node.clause)
-        yield from self._again(node, np.zeros(ball.model.net.inputs) if found is None else found.step)
+        """Bound a node by linear programs."""
+        from layercert.search.adaptive.programmed import bound_by_programs
 
-    def _prove(self, node: Node, found: Multipliers) -> None:
-        """What the multipliers of a node's program are worth."""
-        ball, before = self.ball, node.bound
-        old = node.state.copy(), node.weights
-        node.state[ALPHA] = np.where(found.alpha >= 0, found.alpha, node.state[ALPHA])
-        node.state[BETA], node.weights = found.beta, found.mu
-        value = float(self._value(node))
-        if not value > node.bound:  # nor where it is no number
-            node.state, node.weights = old
-        node.bound = max(node.bound, value)
-        self.tell(node)
-        if found.facets is not None and node.bound < ball.U:
-            value = max(value, self._prove_with_facets(node, found, found.facets))
-        # where the program is far below what is known, its point says nothing about what holds the bound down
-        node.wanted = found.cheating if ball.U - value <= TELLING * (ball.U - before) else found.cheating[:0]
-
-    def _prove_with_facets(self, node: Node, found: Multipliers, facets: Facets) -> float:
-        """The same with upper lines over the inputs, and tighter neurons on the cap that they leave."""
-        from layercert.search.adaptive.bound import cap_of
-        from layercert.search.adaptive.halfspace import distance
-        from layercert.search.adaptive.lanes import Constants
-        from layercert.search.adaptive.layers import tighten
-
-        ball, state, hulls = self.ball, node.state.copy(), self.ball.hulls
-        assert hulls is not None
-        state[ALPHA] = np.where(found.alpha >= 0, found.alpha, state[ALPHA])
-        state[BETA] = found.beta
-        done, state[COEF] = hulls.prove(state, found.mu, node.clause, facets, ball.U)
-        value = float(distance(done.g[0], done.s[0], done.drift[0], ball.model, np.empty(ball.model.net.inputs)))
-        if not value > node.bound:
-            return value
-        node.bound = value
-        own = Halfspace(state[ALPHA], state[BETA], found.mu, facets)
-        self.tell(node, own=own)
-        if value < ball.U:
-            above, cap = Constants(done.value[0], done.error[0]), cap_of(ball.model, done, 0, ball.U)
-            if tighten(ball.model, self.kept, state, cap, above, 1, clock.timer()):
-                node.state[LO], node.state[HI] = state[LO], state[HI]
-                self._settle(node.state)
-            else:
-                node.bound = math.inf
-            self.tell(node, rows=True, own=own)
-        return value
+        point = bound_by_programs(self, node)
+        if point is not None:
+            yield from self.witnesses.of_program(point, node.clause)
+        yield from self._again(node, np.zeros(self.ball.model.net.inputs) if point is None else point)
 
     def _again(self, node: Node, step: Vector) -> Iterator[Event]:
         """Look at a node that was bounded once more."""
         fate = yield from self.consider(node, step)
         self._put(node, [node], [fate])
 
-    def _value(self, node: Node) -> float:
+    def value_of(self, node: Node) -> float:
         """What a node's parameters prove as they are."""
         fresh = replace(node, bound=-math.inf)
         self.bound([fresh], 0, 0, 0)
-        node.state, node.weights = fresh.state, fresh.weights
+        node.state, node.weights, node.facets = fresh.state, fresh.weights, fresh.facets
         return fresh.bound
 
     def bound(self, nodes: list[Node], steps: int, rounds: int, passes: int) -> Matrix:
@@ -260,14 +209,14 @@ class Worker:
         from layercert.search.adaptive.bound import deepen
         from layercert.search.adaptive.lanes import lanes_of, store
 
-        ball, batch = self.ball, self._batch(nodes)
+        ball, batch, model = self.ball, self._batch(nodes), self.model_of(nodes)
         bounds = batch.bounds
         if rounds > 0:
             work = Work(0, 0, steps, rounds, passes)
-            deepen(ball.model, self.kept, batch, ball.U, ball.U, work, clock.timer())
+            deepen(model, self.kept, batch, ball.U, ball.U, work, clock.timer())
         else:
-            lanes = lanes_of(ball.model, batch.states, batch.mus, batch.clauses)
-            bounds = np.fmax(bounds, optimise(ball.model, lanes, ball.U, steps, batch.points, clock.timer()))
+            lanes = lanes_of(model, batch.states, batch.mus, batch.clauses)
+            bounds = np.fmax(bounds, optimise(model, lanes, ball.U, steps, batch.points, clock.timer()))
             for n in range(len(nodes)):
                 store(lanes, n, batch.states[n], batch.mus[n])
         if ball.curved:
@@ -276,9 +225,17 @@ class Worker:
             node.state, node.weights = batch.states[n], batch.mus[n, : len(node.weights)]
             node.bound = float(bounds[n])
             if rounds > 0:
-                self._settle(node.state)
+                self.settle_sides(node.state)
         clock.check()
         return batch.points
+
+    def model_of(self, nodes: list[Node]) -> Model:
+        """The model with the facets of the nodes' clause, if they are of one clause, and it has any."""
+        ball, clause = self.ball, nodes[0].clause
+        known = ball.facets.get(clause) if all(node.clause == clause for node in nodes) else None
+        for node in nodes:
+            node.facets = None if known is None else known[1]
+        return ball.model if known is None else ball.model._replace(facets=known[0])
 
     def _curve(self, batch: Batch, bounds: Vector) -> Vector:
         """Raise bounds to the whole ball where F is positive on a node's part of it by parabolas."""
@@ -289,7 +246,7 @@ class Worker:
         least = curve_objective(self.ball.model, lanes, self.ball.U)
         return np.where(least > 0.0, np.fmax(bounds, self.ball.U), bounds)
 
-    def _settle(self, state: Matrix) -> None:
+    def settle_sides(self, state: Matrix) -> None:
         """On dense layers programs that hold settled neurons take ten times as long, and nothing is gained."""
         if self.ball.hulls is not None:
             settle(state, self.ball.meets)
@@ -340,13 +297,15 @@ class Worker:
         In l_inf the node's own program is exact there: either its multipliers prove the ball, or the piece has a nearer
         witness, and the ball shrinks. In other norms what is proved stays proved.
         """
+        from layercert.search.adaptive.programmed import PROGRAMS, prove
+
         ball = self.ball
         settle(node.state, ball.meets)
         for _ in range(PROGRAMS if math.isinf(ball.model.p) else 0):
             U, found = ball.U, ball.programs.solve(node.clause, node.state, ball.U)
             if found is None:
                 return Fate.CLOSED if clock.left() > 0 else Fate.LATE
-            self._prove(node, found)
+            prove(self, node, found)
             if node.bound >= U:
                 break
             yield from self.witnesses.of_piece(node.sides, node.clause)

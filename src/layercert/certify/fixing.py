@@ -1,0 +1,177 @@
+"""Neurons that a search fixed (search/adaptive/fixing.py) as splits of a proof, one part of which is a leaf.
+
+The format knows no fixing, and needs none: where a neuron has one side left, the node is split there, and the part with
+the other side is closed by the very halfspace that fixed it. All these leaves share one objective, since a multiplier
+of a side counts only where the side is known; those with a multiplier t > 0 of their own have a copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layercert.arrays import Indices, Mask, Vector
+from layercert.certificate.step_floats import Halfspaces, regions_of
+from layercert.certify.aims import rounded_to, stacked
+from layercert.certify.branch import Branch
+from layercert.certify.facets import needs_with_facets
+from layercert.certify.log import Aim, Node, Step
+from layercert.certify.recording import Stage, in_range, scaled
+from layercert.search.adaptive.record import Halfspace
+
+if TYPE_CHECKING:
+    from layercert.certify.replay import Replay
+
+_NOTHING = np.zeros(0, np.int64)
+
+
+@dataclass
+class _Leaves:
+    """The excluded parts of some fixed neurons, each behind those before it; a line each."""
+
+    neurons: Indices
+    sides: Vector  # that are left
+    multipliers: Vector
+    lo: Any
+    hi: Any
+    phase: Any
+
+    def some(self, which: Mask) -> tuple[Indices, Vector, Vector]:
+        return self.neurons[which], self.sides[which], self.multipliers[which]
+
+
+def replay_stages(replay: Replay, branch: Branch) -> None:
+    """Do at a node what the search did after its programs: fix neurons, then bound others on the cap."""
+    for stage in branch.plan.stages:
+        own, scale = rounded_to(scaled(stage.own)), _scale(stage.own)
+        _fix(replay, branch, stage, own, scale)
+        regions = regions_of(branch.lo[None], branch.hi[None], branch.phase[None])
+        halves = replay.halfspaces(regions, stacked([own]))
+        replay.book([branch], [0], regions, stacked([own]), halves)
+        closed = replay.floats.excluded(halves)
+        branch.moves = float(replay.moves([branch], regions, halves, own.facets is not None, closed)[0])
+        if closed[0]:
+            branch.node.closers.append(branch.node.steps[-1].event)
+            branch.done = True
+        elif replay.tighten(branch, regions, 0, halves, 0):
+            branch.done = True
+        branch.lo, branch.hi, branch.phase = regions.lo[0], regions.hi[0], regions.phase[0]
+        if branch.done:
+            return
+
+
+def fix_better(replay: Replay, branch: Branch, regions: Any, at: int) -> None:
+    """The same for what the parameters that were found here fix, once; the node is line `at` of the regions."""
+    if branch.better is None or branch.better.fixed is None or not len(branch.better.fixed.neurons):
+        return
+    stage, branch.better = Stage(branch.better.own, branch.better.fixed), branch.better._replace(fixed=None)
+    branch.lo, branch.hi, branch.phase = (part[at].copy() for part in regions[:3])
+    _fix(replay, branch, stage, rounded_to(scaled(stage.own)), _scale(stage.own))
+    own = regions_of(branch.lo[None], branch.hi[None], branch.phase[None])
+    for whole, mine in zip(regions, own, strict=True):
+        whole[at] = mine[0]
+
+
+def _scale(own: Halfspace) -> float:
+    """What `scaled` divides multipliers by."""
+    top = max(float(part.max(initial=0.0)) for part in (own.beta, own.weights))
+    return top if top > 0.0 else 1.0
+
+
+def _fix(replay: Replay, branch: Branch, stage: Stage, own: Halfspace, scale: float) -> None:
+    """Split off what the stage excludes, as far as the checker's bounds exclude it too."""
+    neurons, sides, by = stage.fixed
+    by = in_range(np.where(np.isfinite(by), by / scale, 0.0)).astype(np.float32).astype(np.float64)
+    free = (branch.phase[neurons] == 0) & (branch.lo[neurons] < 0) & (branch.hi[neurons] > 0)
+    first = np.zeros(len(neurons), np.bool_)
+    first[np.unique(neurons, return_index=True)[1]] = True  # without any side left: one of them is enough
+    left = neurons[free & first], sides[free & first], by[free & first]
+    while len(left[0]):
+        leaves = _leaves(branch, *left)
+        some = regions_of(leaves.lo, leaves.hi, leaves.phase)
+        owns = [_own(own, int(i), float(t)) for i, _, t in zip(*left, strict=True)]
+        halves = replay.halfspaces(some, stacked(owns))
+        closed = replay.floats.excluded(halves)
+        if closed.all():
+            _split_off(replay, branch, leaves, some, owns, halves, own)
+            return
+        left = leaves.some(closed)
+
+
+def _own(own: Halfspace, neuron: int, multiplier: float) -> Halfspace:
+    """The objective of a leaf: with the multiplier of its neuron's side, where it has one."""
+    beta = own.beta
+    if multiplier > 0.0 or beta[neuron] > 0.0:
+        beta = beta.copy()
+        beta[neuron] = multiplier
+    return own._replace(beta=beta)
+
+
+def _leaves(branch: Branch, neurons: Indices, sides: Vector, multipliers: Vector) -> _Leaves:
+    count = len(neurons)
+    lo, hi, phase = (np.repeat(part[None], count, axis=0) for part in (branch.lo, branch.hi, branch.phase))
+    for at, (i, side) in enumerate(zip(neurons, sides, strict=True)):
+        for lines, own in ((slice(at, at + 1), -side), (slice(at + 1, count), side)):
+            phase[lines, i] = own
+            (lo if own > 0 else hi)[lines, i] = 0.0
+    return _Leaves(neurons, sides, multipliers, lo, hi, phase)
+
+
+def _split_off(
+    replay: Replay, branch: Branch, leaves: _Leaves, some: Any, owns: list[Halfspace], halves: Halfspaces,
+    own: Halfspace,
+) -> None:  # fmt: skip
+    """The leaves as parts of the proof; the branch goes on with the neurons on the sides that are left."""
+    parts = []
+    shared = Aim(_alpha(own, branch), own.beta, own.weights, own.facets)  # before the branch changes
+    for i, side in zip(leaves.neurons, leaves.sides, strict=True):
+        node, splits = branch.node, [replay.log.add(np.zeros(1, np.int64), _NOTHING) for _ in range(2)]
+        node.neuron, node.children, node.splits = int(i), [Node(), Node()], splits
+        stays, goes = (0, 1) if side > 0 else (1, 0)
+        leaf = Branch(
+            node.children[goes], branch.plan, branch.lo, branch.hi, branch.phase, branch.given_by.copy(), None
+        )
+        leaf.given_by[2 * i + goes] = splits[goes]
+        parts.append(leaf)
+        branch.node = node.children[stays]
+        branch.given_by[2 * i + stays] = splits[stays]
+        branch.phase[i] = side
+        (branch.lo if side > 0 else branch.hi)[i] = 0.0
+    replay.moves(parts, some, halves, own.facets is not None, np.ones(len(parts), np.bool_))
+    events = _events(replay, parts, leaves, some, owns, halves)
+    for at, (leaf, mine) in enumerate(zip(parts, owns, strict=True)):
+        aim = shared if mine.beta is own.beta else shared._replace(beta=mine.beta)
+        leaf.node.steps.append(Step(events + at, aim))
+        leaf.node.closers.append(events + at)
+
+
+def _alpha(own: Halfspace, branch: Branch) -> Vector:
+    """The slopes of all leaves. Where a neuron has its side already, the slope does what the side would."""
+    on = (branch.phase > 0) | ((branch.phase == 0) & (branch.lo >= 0))
+    off = ~on & ((branch.phase < 0) | (branch.hi <= 0))
+    return np.where(on, 1.0, np.where(off, 0.0, own.alpha))
+
+
+def _events(
+    replay: Replay, parts: list[Branch], leaves: _Leaves, some: Any, owns: list[Halfspace], halves: Halfspaces
+) -> int:
+    """What the leaves' halfspaces rest on; the number of the first one's event."""
+    coef, given_by = halves.uppers.coef, np.stack([leaf.given_by for leaf in parts])
+    beta = np.where(some.side != 0, np.stack([mine.beta for mine in owns]), 0.0)
+    facets = [mine.facets for mine in owns]
+    if any(each is not None for each in facets):
+        counts, deps = needs_with_facets(coef, some, beta, given_by, facets, replay.setting)
+    else:
+        from layercert.certify.digest import needs
+
+        counts, deps = needs(coef, some.side, beta, given_by)
+    # where A > 0 a neuron needs nothing if its slope is that of its side; that of a neuron fixed just before is not
+    ends, own = np.cumsum(counts), []
+    for at, (begin, end) in enumerate(zip(ends - counts, ends, strict=True)):
+        before = leaves.neurons[: at + 1]
+        rising = before[coef[before, at] > 0]
+        more = given_by[at, 2 * rising + (some.side[at, rising] < 0)]
+        own.append(np.unique(np.concatenate([deps[begin:end], more[more >= 0]])))
+    return replay.log.add(np.array([len(each) for each in own], np.int64), np.concatenate([_NOTHING, *own]))

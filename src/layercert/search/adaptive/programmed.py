@@ -1,0 +1,120 @@
+"""Nodes near U, bounded by their linear programs (program.py): what the multipliers are worth, with facets and without,
+the neurons that they fix (fixing.py), and the tighter neurons on the cap that they leave.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layercert.arrays import Matrix, Vector
+from layercert.facets import Facets
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, SHARE
+from layercert.search.adaptive.node import Node
+from layercert.search.adaptive.record import Halfspace
+from layercert.system import clock
+
+if TYPE_CHECKING:
+    from layercert.search.adaptive.bent import Bends
+    from layercert.search.adaptive.lanes import Pass
+    from layercert.search.adaptive.program import Multipliers
+    from layercert.search.adaptive.worker import Worker
+
+#: At most so many programs for one node, while each closes this share of the gap or fixes a neuron.
+PROGRAMS, PROGRAM_SHARE = 6, 0.2
+#: A program tells what to split if it is no further below U than this many times the bound that is known.
+TELLING = 2.0
+
+
+def bound_by_programs(worker: Worker, node: Node) -> Vector | None:
+    """Bound a node by the exact multipliers of its relaxation, and tighten with what these leave of the ball.
+
+    Returns where the last program has F least, None without one.
+    """
+    ball, effort = worker.ball, worker.effort
+    node.programmed, point = True, None
+    for _ in range(PROGRAMS):
+        before = node.bound
+        found = ball.programs.solve(node.clause, node.state, ball.U, worker.in_tail(node))
+        if found is None:
+            break
+        point, fixed = found.step, prove(worker, node, found)
+        if node.bound < ball.U and not worker.in_tail(node):
+            worker.bound([node], effort.steps, 1, 1)
+        little = ball.U - node.bound > (1.0 - PROGRAM_SHARE) * (ball.U - before)
+        if node.bound >= ball.U or (little and not fixed):
+            break
+    return point
+
+
+def prove(worker: Worker, node: Node, found: Multipliers) -> int:
+    """What the multipliers of a node's program are worth; how many neurons they fix."""
+    ball, before, fixed = worker.ball, node.bound, 0
+    old = node.state.copy(), node.weights, node.facets
+    node.state[ALPHA] = np.where(found.alpha >= 0, found.alpha, node.state[ALPHA])
+    node.state[BETA], node.weights = found.beta, found.mu
+    value = float(worker.value_of(node))
+    if not value > node.bound:  # nor where it is no number
+        node.state, node.weights, node.facets = old
+    node.bound = max(node.bound, value)
+    worker.tell(node)
+    if found.facets is not None and node.bound < ball.U:
+        with_facets, fixed = _prove_with_facets(worker, node, found, found.facets)
+        value = max(value, with_facets)
+    # where the program is far below what is known, its point says nothing about what holds the bound down
+    node.wanted = found.cheating if ball.U - value <= TELLING * (ball.U - before) else found.cheating[:0]
+    return fixed
+
+
+def _prove_with_facets(worker: Worker, node: Node, found: Multipliers, facets: Facets) -> tuple[float, int]:
+    """The same with upper lines over the inputs, which the nodes below take over."""
+    from layercert.search.adaptive.bent import bent_pass
+    from layercert.search.adaptive.halfspace import distance
+
+    ball, state, hulls = worker.ball, node.state.copy(), worker.ball.hulls
+    assert hulls is not None
+    state[ALPHA] = np.where(found.alpha >= 0, found.alpha, state[ALPHA])
+    state[BETA], state[SHARE] = found.beta, 0.0
+    state[SHARE, facets.neurons] = facets.shares
+    bends = hulls.bends(state, facets, ball.U)
+    done, state[COEF] = bent_pass(ball.model, state, found.mu, node.clause, bends)
+    value = float(distance(done.g[0], done.s[0], done.drift[0], ball.model, np.empty(ball.model.net.inputs)))
+    if not value > node.bound:
+        return value, 0
+    ball.facets[node.clause] = hulls.table(facets, ball.cutoff), facets
+    node.state, node.bound, node.weights, node.facets = state, value, found.mu, facets
+    own = Halfspace(state[ALPHA], state[BETA], found.mu, facets)
+    worker.tell(node, own=own)
+    return value, _fix_and_tighten(worker, node, own, bends, done) if value < ball.U else 0
+
+
+def _fix_and_tighten(worker: Worker, node: Node, own: Halfspace, bends: Bends, done: Pass) -> int:
+    """Fix what has one side left by the node's halfspace, and bound the others on its cap; how many are fixed."""
+    from layercert.search.adaptive.bound import cap_of
+    from layercert.search.adaptive.fixing import fix
+    from layercert.search.adaptive.lanes import Constants
+    from layercert.search.adaptive.layers import tighten
+
+    ball, state = worker.ball, node.state.copy()
+    fixed = fix(ball.model, state, bends, done, ball.U, clock.timer())
+    _give_sides(state, fixed.neurons.tolist(), fixed.sides.tolist())
+    if ball.recorder is not None and len(fixed.neurons):
+        ball.recorder.fixed(node.number, own, fixed)
+    above, cap = Constants(done.value[0], done.error[0]), cap_of(ball.model, done, 0, ball.U)
+    if tighten(ball.model, worker.kept, state, cap, above, 1, clock.timer()):
+        node.state = state
+        worker.settle_sides(node.state)
+    else:
+        node.bound = math.inf
+    worker.tell(node, rows=True, own=own)
+    return len(fixed.neurons)
+
+
+def _give_sides(state: Matrix, neurons: list[int], sides: list[float]) -> None:
+    """Neurons have their sides from here on. One that is named with both has no value left: lo > hi."""
+    for i, side in zip(neurons, sides, strict=True):
+        twice = state[PHASE, i] != 0.0
+        state[LO if side > 0 else HI, i] = side if twice else 0.0
+        state[PHASE, i] = side
