@@ -114,8 +114,10 @@ def _timer() -> Timer:
 def test_no_unsafe_point_has_a_side_that_was_excluded() -> None:
     """And some sides are excluded in every layer, with a multiplier and without."""
     layers, multiplied = set[int](), 0
-    for seed in range(24):
-        problem = _problem(seed, [5, 7, 6, 5, 2])
+    # in the last two a side of the second layer is nearly excluded: a margin that is too small shows there
+    cases = [(seed, [5, 7, 6, 5, 2]) for seed in range(24)] + [(seed, [4, 9, 7, 2]) for seed in (40, 43)]
+    for seed, sizes in cases:
+        problem = _problem(seed, sizes)
         for U in (0.12, 0.2, 0.3, 0.45):
             hulls, state, facets = _node(problem, U, seed)
             if not len(facets.neurons):
