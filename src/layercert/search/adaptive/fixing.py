@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layercert.arrays import Indices, Mask, Matrix, Vector
+from layercert.arrays import TINY, Indices, Mask, Matrix, Vector
 from layercert.compiled.jit import inner_sums, njit_sums
 from layercert.compiled.packed import row_add
 from layercert.compiled.timer import Timer, late
@@ -174,7 +174,7 @@ def exclude(model: Model, state: Matrix, bends: Bends, i: int, side: float, half
             value -= fall(c, half.low[j], half.high[j])
             terms += (abs(half.g[j]) + abs(line[j]) + abs(factor * row[j])) * max(-half.low[j], half.high[j])
             slope -= side * row[j] * (half.low[j] if c > 0.0 else half.high[j])
-        noise = NOISE * model.noise * (size + terms) + slip + multiplier * again
+        noise = NOISE * model.noise * (size + terms) + slip + multiplier * again + TINY
         if value - noise > 0.0:
             found = multiplier
             break

@@ -114,8 +114,9 @@ class Ball:
             self.frontier.made = saved.made
             self.frontier.share = 1.0 - share_of(saved.nodes, clauses)
             self.frontier.restore(saved.nodes, saved.numbers)
-        #: by clause: of the last program that was worth something; nodes below it take them over
-        self.facets: dict[int, tuple[FacetTable, Facets]] = parts.setdefault("facets", {})
+        #: by clause: of the last program that was worth something; nodes below it take them over. They hold in the ball
+        #: of that moment, so they are not among the parts: whoever takes these up may know of no witness so near.
+        self.facets: dict[int, tuple[FacetTable, Facets]] = {}
         self.book, self.recorder = recorder, self._recorder(recorder, saved)
 
     def _recorder(self, recorder: Recorder | None, saved: Tree | None) -> BallRecorder | None:
