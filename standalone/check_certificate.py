@@ -203,21 +203,20 @@ class Proof:
 
     def bend(self, k, neg, facets):
         """What facets take of the chords' coefficients neg (0 where not open), and what they add to A, c and err."""
-        under, own, more = self.part[k - 1], 0 * neg, self.num(np.zeros(self.widths[k - 1] + 2))
+        under, own, more = self.part[k - 1], 0 * neg, self.num(np.zeros((len(neg), self.widths[k - 1] + 2)))
         box = self.num(np.maximum(self.known[:2, under], 0) * (self.sides()[under] >= 0) if k > 1 else self.ball.box)
-        for at, share, parts in facets:
+        for r, at, share, parts in facets:
             j = at - self.part[k].start
-            if 0 <= j < neg.shape[1] and neg[0, j] < 0:
-                w, b, own[0, j] = self.num(self.floats[k - 1][j]), self.b[k - 1][j], neg[0, j] * self.num(share)
-                a = 0 * w
-                a[w != 0] = self.num(parts) * w[w != 0]
-                line = max(np.max(-a * box, axis=0).sum(), b + np.max((w - a) * box, axis=0).sum())
-                terms = np.abs(w) @ np.max(np.abs(box), axis=0) + abs(b)
-                more = more + own[0, j] * np.append(a, [line, -self.err[at] - 6 * self.eps * terms])
-        return own, more[:-2], more[-2], more[-1]
+            if 0 <= j < neg.shape[1] and neg[r, j] < 0:
+                i, b, own[r, j] = np.flatnonzero(self.floats[k - 1][j]), self.b[k - 1][j], neg[r, j] * self.num(share)
+                y, a = box[:, i], self.num(parts) * (w := self.num(self.floats[k - 1][j, i]))
+                line = max(np.max(-a * y, axis=0).sum(), b + np.max((w - a) * y, axis=0).sum())
+                terms = np.abs(w) @ np.max(np.abs(y), axis=0) + abs(b)
+                more[r, [*i, -2, -1]] += own[r, j] * np.append(a, [line, -self.err[at] - 6 * self.eps * terms])
+        return own, more[:, :-2], more[:, -2], more[:, -1]
 
     def descend(self, A, c, err, top, slopes, splits, facets=()):
-        """From rows A over x^top to h, c over w, the size of h.w, and A, c, err over each x^k; facets: of one row."""
+        """From rows A over x^top to h, c over w, the size of h.w, and A, c, err over each x^k."""
         size, sides, kept = 0 * err, self.sides(), {}
         for k in range(top, 0, -1):
             part, side, free = self.part[k], sides[self.part[k]], sides[self.part[k]] == 0
@@ -249,7 +248,7 @@ class Proof:
         excludes = s[0] < math.inf and s[0] * (1 - self.slip) > self.ball.sigma(g)[0]  # Theorem 2
         return g, s, size, kept, bool(excludes)
 
-    def use(self, k, at, side, pull, lam, limit, slopes, splits, half):
+    def use(self, k, at, side, pull, lam, limit, slopes, splits, half, facets=()):
         """Bound neurons of layer k (Theorem 3); False when one has no value left."""
         t, lam, own = self.num(side), self.num(lam), at - self.starts[k - 1]
         A, c, err = t[:, None] * self.num(self.floats[k - 1][own]), t * self.b[k - 1][own], self.err[at]
@@ -259,7 +258,7 @@ class Proof:
             A, c = A + pull[:, None] * row, c + pull * constant
             err = err + pull * (4 * self.eps * terms + slip * 102 / 100)
         slopes, splits = (self.num(table[:, : self.starts[k - 1]]) for table in (slopes, splits))
-        h, c, size, _ = self.descend(A, c, err, k - 1, slopes, splits)
+        h, c, size, _ = self.descend(A, c, err, k - 1, slopes, splits, facets)
         terms = np.abs(c) + (self.reach[at] if k == 1 else size)
         if half is not None:
             h, c = h + lam[:, None] * half[0], c + lam * half[1]
@@ -316,20 +315,21 @@ def table_of(t, name, values, below, N):
     return table
 
 
-def facets_of(t, proof, objectives, N):
-    """The facets of each objective: neuron, share, and a part for each nonzero entry of the neuron's row."""
-    at, share, part = numbers(t, "facet_at", N), *(numbers(t, f"facet_{name}", most=1.0) for name in ("share", "part"))
-    table_of(t, "facet", share, np.full(objectives, N), N)
+def facets_of(t, facet, proof, below):
+    """The facets of each objective or row: neuron, share, and a part for each nonzero entry of the neuron's row."""
+    if not any(name.startswith(facet) for name in t):
+        return [()] * len(below)
+    share, part = (numbers(t, f"{facet}_{name}", most=1.0) for name in ("share", "part"))
+    at = np.nonzero(table_of(t, facet, 1 + 0 * share, below, int(proof.starts[-1])))[1]  # they increase in a row
     sizes = np.concatenate([[0], *(np.count_nonzero(w, axis=1) for w in proof.floats[:-1])])[1 + at]
-    need(part.shape == (sizes.sum(),), "facet_part must have one number per nonzero entry of the rows of facet_at")
+    need(part.shape == (sizes.sum(),), f"{facet}_part: one number per nonzero entry of the rows of {facet}_at")
     facets = iter(zip(at.tolist(), share, np.split(part, np.cumsum(sizes)), strict=False))
-    return [[next(facets) for _ in range(n)] for n in t["facet_count"].tolist()]
+    return [[next(facets) for _ in range(n)] for n in t[f"{facet}_count"].tolist()]
 
 
 def prove_tree(proof, C, d, t):
     """Walk a tree of neurons; the number of its leaves."""
-    N, L = int(proof.starts[-1]), proof.L
-    layer, neuron = numbers(t, "layer", L + 1), t["neuron"]  # which does not count at a leaf
+    N, layer, neuron = int(proof.starts[-1]), numbers(t, "layer", proof.L + 1), t["neuron"]  # not read at a leaf
     steps, uses = numbers(t, "steps", 1 << 60), numbers(t, "uses", 1 << 60)
     mu, beta, pull, lam = (numbers(t, name) for name in ("mu", "beta", "pull", "lam"))
     alpha, slope = (numbers(t, name, most=1.0) for name in ("alpha", "slope"))
@@ -346,21 +346,21 @@ def prove_tree(proof, C, d, t):
     need(not pull[own == 1].any(), "a row of the first layer has a pull")
     slopes = table_of(t, "slope", slope, below, N)
     splits = table_of(t, "split", numbers(t, "split", least=-MOST), below, N)
-    facets = facets_of(t, proof, len(mu), N) if any("facet" in name for name in t) else [()] * len(mu)
+    lines, more = facets_of(t, "facet", proof, np.full(len(mu), N)), facets_of(t, "row_facet", proof, below)
 
     def is_empty(node, known):
         proof.known = known
         for step in range(ends[0][node], ends[0][node + 1]):
             o, first = objective[step], ends[1][step]
-            half = proof.halfspace(C, d, mu[o], alpha[o], beta[o], facets[o])
+            half = proof.halfspace(C, d, mu[o], alpha[o], beta[o], [(0, *f) for f in lines[o]])
             if half[4]:
                 return True
             layers = own[use[first : ends[1][step + 1]]]
             need(not (np.diff(layers) < 0).any(), f"step {step} does not go up the layers")
             for k in np.unique(layers).tolist():
-                at = first + np.flatnonzero(layers == k)
-                r = use[at]
-                if not proof.use(k, target[r], side[r], pull[r], lam[at], limit[at], slopes[r], splits[r], half):
+                r = use[at := first + np.flatnonzero(layers == k)]
+                bent = [(n, *f) for n, row in enumerate(r) for f in more[row]]
+                if not proof.use(k, target[r], side[r], pull[r], lam[at], limit[at], slopes[r], splits[r], half, bent):
                     return True
         return False
 

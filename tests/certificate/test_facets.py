@@ -17,6 +17,7 @@ import pytest
 
 import layercert as lc
 from helpers.brute import brute_force
+from helpers.facets import code_of, network_of, put, random_facets, verdicts, without
 from helpers.standalone import alone
 from layercert.certificate.balls import precision
 from layercert.certificate.checker import check
@@ -35,27 +36,13 @@ from layercert.network import Network
 from layercert.problem import robustness
 
 
-def network_of(rng: np.random.Generator, sizes: list[int], filled: float = 1.0) -> Network:
-    weights = [
-        np.where(rng.random((m, n)) < filled, rng.normal(size=(m, n)), 0.0) for n, m in itertools.pairwise(sizes)
-    ]
-    return Network.from_arrays(weights, [rng.normal(size=m) * 0.5 for m in sizes[1:]])
-
-
-def random_facets(rng: np.random.Generator, net: Network, how_many: float = 0.7) -> Facets:
-    sizes = entries_of(net.maps).counts
-    at = np.flatnonzero(rng.random(len(sizes)) < how_many)
-    parts = rng.random(int(sizes[at].sum()))
-    parts[rng.random(len(parts)) < 0.2] = rng.integers(2)
-    return Facets(at, np.where(rng.random(len(at)) < 0.3, 1.0, rng.random(len(at))), parts)
-
-
-def listed(facets: Facets | None, net: Network) -> list[tuple[int, float, np.ndarray]]:
-    """As the stand-alone checker has them."""
+def listed(facets: Facets | None, net: Network) -> list[tuple[int, int, float, np.ndarray]]:
+    """As the stand-alone checker has them, of the first row of a pass."""
     if facets is None:
         return []
     ends = np.cumsum(entries_of(net.maps).counts[facets.neurons])
-    return list(zip(facets.neurons.tolist(), facets.shares, np.split(facets.parts, ends)[:-1], strict=True))
+    parts = np.split(facets.parts, ends)[:-1]
+    return [(0, *facet) for facet in zip(facets.neurons.tolist(), facets.shares, parts, strict=True)]
 
 
 def test_the_line_is_above_relu_on_the_box_and_touches_it() -> None:
@@ -69,12 +56,12 @@ def test_the_line_is_above_relu_on_the_box_and_touches_it() -> None:
         ball = alone.Ball(np.zeros(n), math.inf, 1.0, low, high, np.ones(n), True)
         proof = alone.Proof(W, biases, np.zeros(n), ball, True)
         parts = rng.random(np.count_nonzero(w))
-        _, a, c, _ = proof.bend(1, np.array([[Fraction(-1)]], dtype=object), [(0, np.float64(1.0), parts)])
+        _, a, c, _ = proof.bend(1, np.array([[Fraction(-1)]], dtype=object), [(0, 0, np.float64(1.0), parts)])
         gaps = []
         for corner in itertools.product(*zip(low, high, strict=True)):
             point = [Fraction(v) for v in corner]
             z = sum((Fraction(t) * v for t, v in zip(w, point, strict=True)), Fraction(b))
-            gaps.append(sum((-t * v for t, v in zip(a, point, strict=True)), -c) - max(z, 0))
+            gaps.append(sum((-t * v for t, v in zip(a[0], point, strict=True)), -c[0]) - max(z, 0))
         assert min(gaps) == 0
 
 
@@ -166,18 +153,6 @@ def claim_of(net: Network, radius: float, facets: Facets | None, **options: Any)
     )  # fmt: skip
 
 
-def code_of(net: Network, certificate: Certificate, folder: Path, exact: bool = False) -> int:
-    net.save(folder / "network.npz")
-    certificate.save(folder / "proof.npz")
-    return int(alone.main([str(folder / "proof.npz"), str(folder / "network.npz"), *["--exact"] * exact]))
-
-
-def verdicts(net: Network, certificate: Certificate, folder: Path) -> set[bool]:
-    """Of all checkers in all arithmetics."""
-    package = {check(net, certificate, exact).ok for exact in (False, True)}
-    return package | {code_of(net, certificate, folder, exact) == 0 for exact in (False, True)}
-
-
 def shallow() -> Network:
     """f_0 - f_1 = v_1 - relu(v_1 + v_2) + 1.5: within r of 0 at least 1.5 - r. The second neuron is on."""
     return Network.from_arrays([[[1.0, 1.0], [1.0, 0.0]], [[-1.0, 1.0], [0.0, 0.0]]], [[0.0, 5.0], [-3.5, 0.0]])
@@ -239,14 +214,6 @@ def test_a_file_keeps_facets_and_old_files_have_none(tmp_path: Path) -> None:
         assert [getattr(tree, name) is None for name in FACETS] == [facets is None] * 4
         with np.load(tmp_path / "c.npz") as arrays:
             assert any("facet" in name for name in arrays.files) == (facets is not None)
-
-
-def without(name: str) -> Callable[[StepTree], StepTree]:
-    return lambda tree: replace(tree, **{name: None})
-
-
-def put(name: str, values: Any, of: Any = None) -> Callable[[StepTree], StepTree]:
-    return lambda tree: replace(tree, **{name: np.array(values, of or getattr(tree, name).dtype)})
 
 
 #: Of a tree with facets at the neurons 0 (two entries) and 1 (one entry), which closes its leaf as it is.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
-from layercert.certificate.facets import FacetLanes
+from layercert.certificate.facets import FacetLanes, no_facets
 from layercert.compiled.jit import njit, njit_sums
 from layercert.compiled.packed import PackedNetwork, times_transposed
 
@@ -47,6 +47,7 @@ class Uses(NamedTuple):
     pull: Vector
     slopes: Matrix  # neurons of all layers below x lanes
     splits: Matrix  # signed multipliers, the same; without lines where there are none
+    facets: FacetLanes = no_facets(0)
 
 
 class Uppers(NamedTuple):
@@ -124,15 +125,16 @@ def split_off(
 ) -> Vector:
     """What the facets of layer k take of their neurons' coefficients, which keep the rest for the chord.
 
-    Their constants and errors are added to c and error. step_floats.py says why the errors are enough.
+    The lines of `coef` are the neurons of the layer. Constants and errors are added to c and error. step_floats.py says
+    why the errors are enough.
     """
     net, entries = ground.net, facets.entries
-    first, under = facets.first[k], net.noff[k - 1] if k > 0 else 0
+    first, base, under = facets.first[k], net.noff[k], net.noff[k - 1] if k > 0 else 0
     taken = np.zeros(facets.first[k + 1] - first)
     for f in range(first, facets.first[k + 1]):
-        r, i = facets.lane[f], facets.neuron[f]
-        A, at = coef[i, r], facets.begin[f] - entries.begin[i]
-        if regions.side[r, i] != 0 or not A < 0.0:
+        r, i, node = facets.lane[f], facets.neuron[f], facets.node[f]
+        A, at = coef[i - base, r], facets.begin[f] - entries.begin[i]
+        if regions.side[node, i] != 0 or not A < 0.0:
             continue
         b = net.b[i] if k > 0 else ground.z0[i]
         # the largest -a.x and (w - a).x + b on the box of the inputs, in the first layer on that of w
@@ -141,10 +143,10 @@ def split_off(
             j, w = entries.column[t], entries.weight[t]
             if k == 0:
                 least, most = -facets.down[j], facets.up[j]
-            elif regions.side[r, under + j] < 0:
+            elif regions.side[node, under + j] < 0:
                 least, most = 0.0, 0.0
             else:
-                least, most = max(regions.lo[r, under + j], 0.0), max(regions.hi[r, under + j], 0.0)
+                least, most = max(regions.lo[node, under + j], 0.0), max(regions.hi[node, under + j], 0.0)
             a = facets.part[at + t] * w
             rest = w - a
             zero -= a * (least if a > 0.0 else most)
@@ -155,22 +157,31 @@ def split_off(
         error[r] += 1.01 * (abs(A) * ground.Q[i] + 4.04 * facets.noise * abs(own) * terms)
         if k == 0:
             size[r] += abs(own) * ground.row_sizes[i]
-        coef[i, r] = (1.0 - facets.share[f]) * A
+        coef[i - base, r] = (1.0 - facets.share[f]) * A
         taken[f - first] = A
     return taken
 
 
 @njit_sums
-def join(facets: FacetLanes, k: int, taken: Vector, coef: Matrix, below: Matrix) -> None:
-    """The lines of the facets of layer k over its inputs; coefficients are whole again."""
+def join(facets: FacetLanes, k: int, taken: Vector, below: Matrix, live: Mask) -> None:
+    """The lines of the facets of layer k over its inputs, some of which they make live."""
     entries, first = facets.entries, facets.first[k]
     for f in range(first, facets.first[k + 1]):
         r, i, A = facets.lane[f], facets.neuron[f], taken[f - first]
         if A < 0.0:
-            coef[i, r] = A
             own, at = facets.share[f] * A, facets.begin[f] - entries.begin[i]
             for t in range(entries.begin[i], entries.begin[i + 1]):
                 below[entries.column[t], r] += own * (facets.part[at + t] * entries.weight[t])
+                live[entries.column[t]] = True
+
+
+@njit_sums
+def give_back(facets: FacetLanes, k: int, taken: Vector, coef: Matrix, base: int) -> None:
+    """Coefficients as they were before the facets of layer k took their shares."""
+    first = facets.first[k]
+    for f in range(first, facets.first[k + 1]):
+        if taken[f - first] < 0.0:
+            coef[facets.neuron[f] - base, facets.lane[f]] = taken[f - first]
 
 
 @njit_sums
@@ -197,7 +208,7 @@ def objective_passes(
         base, n = net.noff[k], net.noff[k + 1] - net.noff[k]
         S, live = np.empty((n, m)), np.empty(n, np.bool_)
         bent = facets.first[k + 1] > facets.first[k]
-        taken = split_off(ground, regions, facets, k, coef, c, error, size) if bent else size
+        taken = split_off(ground, regions, facets, k, coef[base:], c, error, size) if bent else size
         for j in range(n):
             i = base + j
             Q, b, some = ground.Q[i], net.b[i] if k > 0 else ground.z0[i], False
@@ -220,9 +231,10 @@ def objective_passes(
                 if k == 0:
                     size[r] += abs(value) * ground.row_sizes[i]
             live[j] = some
-        below, _ = times_transposed(net, k, S, live)
+        below, reached = times_transposed(net, k, S, live)
         if bent:
-            join(facets, k, taken, coef, below)
+            join(facets, k, taken, below, reached)
+            give_back(facets, k, taken, coef[base:], base)
         for r in range(m):
             constant[k, r], slip[k, r] = c[r], error[r]
         if k > 0:
@@ -257,9 +269,17 @@ def row_passes(
                 if own != 0.0:
                     A[j, r] += pull * own
                     live[j] = True
-    multiplied = len(uses.splits) > 0
+    multiplied, facets = len(uses.splits) > 0, uses.facets
     for layer in range(k - 1, -1, -1):
         first = net.noff[layer]
+        bent = len(facets.lane) > 0 and facets.first[layer + 1] > facets.first[layer]
+        taken = size
+        if bent:
+            for j in range(len(A)):
+                if not live[j]:
+                    for r in range(m):
+                        A[j, r] = 0.0
+            taken = split_off(ground, regions, facets, layer, A, c, error, size)
         for j in range(len(A)):
             i = first + j
             if not live[j]:
@@ -294,4 +314,8 @@ def row_passes(
                     size[r] += abs(value) * ground.row_sizes[i]
             live[j] = some
         A, live = times_transposed(net, layer, A, live)
+        if bent:
+            join(facets, layer, taken, A, live)
+            if len(trace):
+                give_back(facets, layer, taken, trace, 0)
     return A.T.copy(), size

@@ -77,14 +77,14 @@ class StepBalls:
             A, constants = self._layer(A, [c], region, k, own.alpha[None, part], own.beta[None, part])
             c = constants[0]
             if own.facets is not None:
-                c += self._bend(above, A, region, k, own.facets)
+                c += self._bend(above, A, 0, region, k, own.facets)
             uppers.append((A, c))
         return BallHalfspace(A, c, uppers[::-1])
 
-    def _bend(self, above: Any, below: Any, region: Region, k: int, facets: Facets) -> Any:
+    def _bend(self, above: Any, below: Any, r: int, region: Region, k: int, facets: Facets) -> Any:
         """Give the facets of layer k their shares of what its chords have; what this adds to the constant.
 
-        The row `above` is over the outputs of the layer, `below` over its inputs. The latter is changed.
+        Row r of `above` is over the outputs of the layer, that of `below` over its inputs. The latter is changed.
         """
         entries, lines, more = self.setting.entries, region.lines(k), self.arb(0)
         ends = np.concatenate([[0], np.cumsum(entries.counts[facets.neurons])])
@@ -93,7 +93,7 @@ class StepBalls:
             i = neuron - int(self.starts[k])
             if not 0 <= i < self.widths[k] or not lines.open[i]:
                 continue
-            own = self.balls._negative(above[0, i]) * float(facets.shares[f])
+            own = self.balls._negative(above[r, i]) * float(facets.shares[f])
             b = (self.balls.b[k] if k > 0 else self.balls.z0)[i, 0]
             row = slice(int(entries.begin[neuron]), int(entries.begin[neuron + 1]))
             parts, weights = facets.parts[ends[f] : ends[f + 1]], entries.weight[row]
@@ -102,7 +102,7 @@ class StepBalls:
                 a = self.arb(w) * part
                 zero -= a * float(least[j] if w > 0 else most[j])
                 over += (self.arb(w) - a) * float(most[j] if w > 0 else least[j])
-                below[0, j] += own * (a - su * w)
+                below[r, j] += own * (a - su * w)
             more += own * (zero.max(over) - float(lines.iu[i]) - su * b)
         return more
 
@@ -135,7 +135,11 @@ class StepBalls:
             part = slice(int(self.starts[j]), int(self.starts[j + 1]))
             side = region.lines(j).side
             betas = None if rows.betas is None else np.maximum(rows.betas[:, part] * side, 0.0)
+            above = A
             A, c = self._layer(A, c, region, j, rows.slopes[:, part], betas)
+            for i, facets in enumerate(rows.facets or ()):
+                if facets is not None:
+                    c[i] += self._bend(above, A, i, region, j, facets)
         n = A.ncols()
         values = np.empty(len(c))
         for i, lam in enumerate(rows.lams):

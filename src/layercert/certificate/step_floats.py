@@ -7,11 +7,12 @@ meets outputs of the layer below, in all at most M; the constant by gamma times 
 Together at most gamma (|A| + beta)(4 Z + 3 M). In the first layer S W meets w instead, where |W w| <= r ||W||_q row by
 row, and the values z at x are rounded by gamma M.
 
-A facet takes the share s of a coefficient A at its neuron; the chord has the rest. That both together are A holds up to
-three roundings of |A|, which meets Z. With T = |w| x + |b|, at least the size of what is summed for the line's constant
-(in the first layer |w| meets the box of w, and the value at x stands for b): the line's coefficients s A a err by gamma
-s |A| |a|, which meets inputs, at most T in all; its constant by gamma T; the sum of constants by gamma s |A| T. The
-margin is |A| Q + 4 gamma s |A| T, where Q is that of a coefficient without facets; it has the errors of values at x.
+A facet of an objective or of a row takes the share s of a coefficient A at its neuron; the chord has the rest. That
+both together are A holds up to three roundings of |A|, which meets Z. With T = |w| x + |b|, at least the size of what
+is summed for the line's constant (in the first layer |w| meets the box of w, and the value at x stands for b): the
+line's coefficients s A a err by gamma s |A| |a|, which meets inputs, at most T in all; its constant by gamma T; the sum
+of constants by gamma s |A| T. The margin is |A| Q + 4 gamma s |A| T, where Q is that of a coefficient without facets;
+it has the errors of values at x.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from layercert.arrays import TINY, Indices, Mask, Matrix, Vector
-from layercert.certificate.facets import FacetLanes, no_facets, side_by_side
+from layercert.certificate.facets import FacetLanes, no_facets, side_by_side, some_lanes
 from layercert.certificate.reach import fall, tilted
 from layercert.certificate.region import LEANING
 from layercert.certificate.setting import Setting, dual_norm
@@ -233,6 +234,7 @@ def part_of(uses: Any, part: slice) -> Any:
         node=uses.node[part], half=uses.half[part], neuron=uses.neuron[part], side=uses.side[part],
         pull=uses.pull[part], slopes=np.ascontiguousarray(uses.slopes[:, part]),
         splits=np.ascontiguousarray(uses.splits[:, part]) if len(uses.splits) else uses.splits,
+        facets=some_lanes(uses.facets, part) if len(uses.facets.lane) else uses.facets,
     )  # fmt: skip
 
 

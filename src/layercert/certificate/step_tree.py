@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
-from layercert.certificate.facets import FacetTable, facets_of
+from layercert.certificate.facets import FacetTables
 from layercert.certificate.region import Region
 from layercert.certificate.rejected import Rejected
 from layercert.certificate.setting import Setting
@@ -46,12 +46,12 @@ def prove_step_tree(arithmetic: StepArithmetic, widths: tuple[int, ...], C: Matr
     """The number of leaves, all proved; Rejected otherwise."""
     check_arrays(tree, widths, len(d))
     check_shape(tree, widths)
-    table = facets_of(tree, arithmetic.setting)
+    tables = FacetTables(tree, arithmetic.setting)
     # None: a part that is known to be empty, whose nodes need no proof
     stack: list[Region | None] = [arithmetic.start.copy()]
     for node in range(len(tree.layer)):
         region = stack.pop()
-        if region is not None and is_empty(arithmetic, C, d, tree, table, node, region):
+        if region is not None and is_empty(arithmetic, C, d, tree, tables, node, region):
             region = None
         layer, neuron = int(tree.layer[node]), int(tree.neuron[node])
         if layer == 0:
@@ -98,7 +98,7 @@ def is_empty(
     C: Matrix,
     d: Vector,
     tree: StepTree,
-    table: FacetTable | None,
+    tables: FacetTables,
     node: int,
     region: Region,
 ) -> bool:
@@ -107,11 +107,13 @@ def is_empty(
     starts = [sum(widths[:k]) for k in range(len(widths))]
     for step in range(int(tree.ends[0][node]), int(tree.ends[0][node + 1])):
         at = int(tree.objective[step])
-        own = objective_of(tree, at)
-        half = arithmetic.objective(C, d, region, own if table is None else own._replace(facets=table.of(at)))
+        facets = tables.of_objectives(np.array([at]))
+        own = objective_of(tree, at)._replace(facets=None if facets is None else facets[0])
+        half = arithmetic.objective(C, d, region, own)
         if arithmetic.excludes(half):
             return True
         for k, which in layers_of(tree, widths, step):
-            if not arithmetic.narrow(region, half, k, passes_of(tree, which, starts[k])):
+            rows = passes_of(tree, which, starts[k])._replace(facets=tables.of_rows(tree.row[which].astype(np.intp)))
+            if not arithmetic.narrow(region, half, k, rows):
                 return True
     return False

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
-from layercert.certificate.facets import facets_of
+from layercert.certificate.facets import FacetTables, side_by_side
 from layercert.certificate.rejected import Rejected
 from layercert.certificate.step_floats import Halfspaces, Objectives, StepFloats, regions_of
 from layercert.certificate.step_tree import check_shape, not_proved, split_again
@@ -39,7 +39,7 @@ class Walk:
     def __init__(self, floats: StepFloats, widths: tuple[int, ...], C: Matrix, d: Vector, tree: StepTree) -> None:
         check_arrays(tree, widths, len(d))
         check_shape(tree, widths)
-        self.facets = facets_of(tree, floats.setting)
+        self.facets = FacetTables(tree, floats.setting)
         self.floats, self.C, self.d, self.tree = floats, C, d, tree
         self.widths, self.starts = widths, floats.starts
         self.rows = tree.row.astype(np.intp)
@@ -78,7 +78,7 @@ class Walk:
                 parts_of_one(tree.alpha[at]),
                 tree.beta[at].astype(np.float64),
                 tree.mu[at].astype(np.float64),
-                None if self.facets is None else [self.facets.of(i) for i in at.tolist()],
+                self.facets.of_objectives(at),
             )
             halves = self.floats.halfspaces(self.C, self.d, lines_of(regions, going), own)
             excluded = self.floats.excluded(halves)
@@ -112,7 +112,7 @@ class Walk:
         splits = np.zeros((0, 0))
         if tree.split_count[rows].any():
             splits = spread(tree.splits.indptr, tree.splits.indices, tree.splits.data, rows, base)
-        return Uses(
+        found = Uses(
             nodes,
             half,
             tree.target[rows].astype(np.intp),
@@ -121,6 +121,10 @@ class Walk:
             spread(tree.slopes.indptr, tree.slopes.indices, tree.slopes.data, rows, base),
             splits,
         )
+        facets = self.facets.of_rows(rows)
+        if facets is None:
+            return found
+        return found._replace(facets=side_by_side(facets, self.floats.setting, self.floats.noise, nodes))
 
     def children(self, node: int, regions: Any, at: int) -> list[Waiting]:
         """Both parts of a node that is split, those that cannot be empty at sight."""

@@ -8,6 +8,7 @@ sound anywhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -54,6 +55,11 @@ class StepTree:
     facet_at: NDArray[Any] | None = None  # facets: of which neuron, counted over all layers, increasing
     facet_share: NDArray[Any] | None = None  # facets, as alpha: how much of the neuron's coefficient it takes
     facet_part: NDArray[Any] | None = None  # as alpha, for each facet one per nonzero entry of the neuron's row
+    # the same for rows, whose facets are in layers below their targets'
+    row_facet_count: NDArray[Any] | None = None
+    row_facet_at: NDArray[Any] | None = None
+    row_facet_share: NDArray[Any] | None = None
+    row_facet_part: NDArray[Any] | None = None
 
     @property
     def leaves(self) -> int:
@@ -81,10 +87,12 @@ class StepTree:
         return _starts(self.steps), _starts(self.uses)
 
 
-#: Of the arrays that every tree has, of those that it may have, and of those that it has if it has facets.
+#: Of the arrays that every tree has, of those that it may have, and of those that it has if it has facets: first of
+#: objectives, then of rows.
 NAMES = tuple(field.name for field in fields(StepTree) if field.default is MISSING)
 OPTIONAL = tuple(field.name for field in fields(StepTree) if field.default is None)
 FACETS = tuple(name for name in OPTIONAL if name.startswith("facet"))
+ROW_FACETS = tuple(name for name in OPTIONAL if name.startswith("row_facet"))
 
 
 class Objective(NamedTuple):
@@ -106,10 +114,11 @@ class Passes(NamedTuple):
     slopes: Matrix
     betas: Matrix | None  # signed; None: all are zero
     limits: Vector | float = np.inf
+    facets: Sequence[Facets | None] | None = None  # per row; None where no row has any
 
     def some(self, at: slice) -> Passes:
         """Some of the rows."""
-        parts: Any = (part[at] if isinstance(part, np.ndarray) else part for part in self)
+        parts: Any = (part[at] if isinstance(part, np.ndarray | list) else part for part in self)
         return Passes(*parts)
 
 
@@ -126,7 +135,7 @@ def objective_of(tree: StepTree, at: int) -> Objective:
 
 
 def passes_of(tree: StepTree, which: slice, start: int) -> Passes:
-    """The uses `which`, all of one layer, whose neurons begin at `start`."""
+    """The uses `which`, all of one layer, whose neurons begin at `start`; without their facets."""
     rows = tree.row[which].astype(np.intp)
     betas = tree.splits[rows]
     return Passes(
@@ -241,9 +250,7 @@ def _check_values(tree: StepTree) -> None:
 
 def _check_columns(tree: StepTree, widths: tuple[int, ...]) -> None:
     """A row reads neurons of the layers below its own, each at most once; in the first layer there are none."""
-    starts = np.cumsum([0, *widths])
-    target = tree.target.astype(np.int64)
-    below = starts[np.searchsorted(starts, target, side="right") - 1]
+    below = reads_below(tree, widths)
     for name in ("slope", "split"):
         count = getattr(tree, f"{name}_count").astype(np.int64)
         at = getattr(tree, f"{name}_at").astype(np.int64)
@@ -254,6 +261,12 @@ def _check_columns(tree: StepTree, widths: tuple[int, ...]) -> None:
             raise Rejected(f"the neurons of a row's {name}s must increase")
     if tree.pull[below == 0].any():
         raise Rejected("a row of the first layer has a pull: its multiplier of the cap says the same")
+
+
+def reads_below(tree: StepTree, widths: tuple[int, ...]) -> Indices:
+    """For every row the first neuron that it cannot read: where the layer of its target begins."""
+    starts = np.cumsum([0, *widths])
+    return np.asarray(starts[np.searchsorted(starts, tree.target.astype(np.int64), side="right") - 1])
 
 
 def _starts(counts: NDArray[Any]) -> Indices:
