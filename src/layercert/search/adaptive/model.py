@@ -38,6 +38,8 @@ OWN, OF_TERMS, OF_VALUES = 1.01, 3.03, 4.04
 
 #: Parameters of rows are kept for as many layers as fit into this many numbers (64 MiB each for slopes and betas).
 MOST_KEPT = 2**24
+#: Layers behind the first one that have bounds by the hulls of neurons.
+HULLED = 1
 
 
 def open_mask(state: Matrix) -> Mask:
@@ -119,6 +121,7 @@ def build(problem: Problem, U: float, curved: bool = False) -> tuple[Model, Matr
     """The model on the ball of radius U, and the root's state; `curved`: its bounds by parabolas too (curved.py)."""
     from layercert.search.adaptive.cap import whole_ball
     from layercert.search.adaptive.curved import curve_layer
+    from layercert.search.adaptive.hulled import TURNS, hull_layer
     from layercert.search.adaptive.lanes import Constants
     from layercert.search.adaptive.layers import tighten_layer
 
@@ -161,6 +164,9 @@ def build(problem: Problem, U: float, curved: bool = False) -> tuple[Model, Matr
             state[LO, part], state[HI, part] = lo, hi
         tighten_layer(model, kept, state, cap, above, k, 0, clock.timer())
         clock.check()
+        if 0 < k <= hulled_layers(problem):
+            hull_layer(model, state, U, k, TURNS, clock.timer())
+            clock.check()
         if curved and k > 0:
             curve_layer(model, state, U, k, clock.timer())
             clock.check()
@@ -172,6 +178,12 @@ def build(problem: Problem, U: float, curved: bool = False) -> tuple[Model, Matr
     model.row_error[:] = 4.0 * noise * (np.abs(C) @ last + np.abs(d)) + TINY
     state[ALPHA] = state[POINT] > 0
     return model, state
+
+
+def hulled_layers(problem: Problem) -> int:
+    """How many layers behind the first one have bounds by the hulls of neurons (hulled.py)."""
+    network = problem.network
+    return HULLED if np.isinf(problem.norm.p) and network.L > 1 and not network.packed.whole[0] else 0
 
 
 def row_norms(problem: Problem, W: LinearMap) -> Vector:
