@@ -202,19 +202,27 @@ class StepFloats:
 
     def _default_rows(self, regions: Any, k: int, neurons: Indices) -> None:
         """Bounds on the whole ball from below and above, with slopes that do not depend on the row."""
-        from layercert.certificate.lanes import Uppers, Uses, take
+        from layercert.certificate.lanes import Uses, take
 
         m, base = 2 * len(neurons), int(self.starts[k])
         zeros, at = np.zeros(m), np.zeros(m, np.intp)
         lower = (regions.hi[0, :base] > -regions.lo[0, :base] * LEANING).astype(np.float64)
         slopes = np.ascontiguousarray(np.broadcast_to(lower[:, None], (base, m)))
         uses = Uses(at, at, np.tile(neurons, 2), np.repeat([1.0, -1.0], len(neurons)), zeros, slopes, _NO_SPLITS)
-        none = Halfspaces(np.zeros((0, 0)), zeros, zeros, Uppers(_NO_SPLITS, _NO_SPLITS, _NO_SPLITS), zeros)
+        none = no_halfspaces(m)
         G, c, size = self.functions(regions, none, k, uses)
         take(regions, uses, self.least(G, c, size, none, at, zeros))
 
 
 _NO_SPLITS = np.zeros((0, 0))
+
+
+def no_halfspaces(rows: int) -> Halfspaces:
+    """For rows that use none."""
+    from layercert.certificate.lanes import Uppers
+
+    zeros = np.zeros(rows)
+    return Halfspaces(np.zeros((0, 0)), zeros, zeros, Uppers(_NO_SPLITS, _NO_SPLITS, _NO_SPLITS), zeros)
 
 
 def regions_of(lo: Matrix, hi: Matrix, phase: Any) -> Any:

@@ -16,11 +16,21 @@ from layercert.facets import Facets
 #: Parts and shares have 16 bits, as the slopes of objectives. With 8 the lines of a leaf that is closed by a millionth
 #: of the radius are off by more than that, and its proof has to be searched again.
 PART, SHARE = np.uint16, np.uint16
+#: Those of rows have 8, of which few are used: multiples of a fifteenth. There are many of them, and a bound may be a
+#: little looser. On a convolutional network of 1,208 neurons 255 parts leave 0.656 of the chords' ranges in the second
+#: layer, 15 leave 0.661 (7: 0.668), and their file is 0.58 of the size.
+ROW_PART, ROW_LEVELS = np.uint8, 15
 
 
 def as_stored(facets: Facets) -> Facets:
-    """The facets that will be read from the file, with which a proof must be made."""
+    """The facets of an objective that will be read from the file, with which a proof must be made."""
     return Facets(facets.neurons, _read(_parts(facets.shares, SHARE)), _read(_parts(facets.parts, PART)))
+
+
+def as_stored_in_rows(facets: Facets) -> Facets:
+    """The same for those of a row."""
+    shares, parts = (np.rint(np.clip(values, 0.0, 1.0) * ROW_LEVELS) / ROW_LEVELS for values in facets[1:])
+    return Facets(facets.neurons, _read(_parts(shares, ROW_PART)), _read(_parts(parts, ROW_PART)))
 
 
 def counting(facets: Facets | None, coef: Vector, side: Signs, sizes: Indices) -> Facets | None:
@@ -37,17 +47,18 @@ def counting(facets: Facets | None, coef: Vector, side: Signs, sizes: Indices) -
     return Facets(facets.neurons[keep], facets.shares[keep], parts)
 
 
-def facet_arrays(own: Sequence[Facets | None]) -> dict[str, NDArray[Any]]:
-    """The arrays of a tree whose objectives have these facets; none where there are no facets."""
+def facet_arrays(own: Sequence[Facets | None], rows: bool = False) -> dict[str, NDArray[Any]]:
+    """The arrays of a tree whose objectives, or whose rows, have these facets; none where there are no facets."""
     some = [facets for facets in own if facets is not None]
     if not some:
         return {}
+    of, share, part = ("row_", ROW_PART, ROW_PART) if rows else ("", SHARE, PART)
     at = np.concatenate([facets.neurons for facets in some])
     return {
-        "facet_count": np.array([0 if facets is None else len(facets.neurons) for facets in own], np.int32),
-        "facet_at": at.astype(np.uint16 if at.max(initial=0) < 1 << 16 else np.uint32),
-        "facet_share": _parts(np.concatenate([facets.shares for facets in some]), SHARE),
-        "facet_part": _parts(np.concatenate([facets.parts for facets in some]), PART),
+        f"{of}facet_count": np.array([0 if facets is None else len(facets.neurons) for facets in own], np.int32),
+        f"{of}facet_at": at.astype(np.uint16 if at.max(initial=0) < 1 << 16 else np.uint32),
+        f"{of}facet_share": _parts(np.concatenate([facets.shares for facets in some]), share),
+        f"{of}facet_part": _parts(np.concatenate([facets.parts for facets in some]), part),
     }
 
 

@@ -31,6 +31,7 @@ class LoggedRows(NamedTuple):
     lam: Vector
     limit: Vector
     own: Any  # digest.Digest: slopes and multipliers of sides
+    facets: list[Facets | None] | None = None  # per row; None where no row has any
 
 
 class Aim(NamedTuple):
@@ -171,7 +172,17 @@ class Log:
             split=entries("split", "split", np.float32),
             limit=column("limit", np.float64),
             **facet_arrays([aim.facets for aim in aims.values()]),
+            **facet_arrays(_row_facets(parts), rows=True),
         )
+
+
+def _row_facets(parts: list[tuple[LoggedRows, NDArray[np.bool_]]]) -> list[Facets | None]:
+    """Of the rows that are used."""
+    found: list[Facets | None] = []
+    for part, which in parts:
+        own = [None] * len(which) if part.facets is None else part.facets
+        found += [facets for facets, used in zip(own, which.tolist(), strict=True) if used]
+    return found
 
 
 def preorder(root: Node) -> list[Node]:

@@ -23,6 +23,7 @@ from layercert.certificate.step_floats import StepFloats
 from layercert.certify.ascent import Ascent
 from layercert.certify.boxes import Unclosed, box_tree
 from layercert.certify.doubt import Doubt
+from layercert.certify.hulled import HulledRows
 from layercert.certify.recording import Forest, Recording
 from layercert.certify.replay import CAUTION, Replay, Unproved
 from layercert.network import Network
@@ -30,6 +31,7 @@ from layercert.norms import WeightedNorm
 from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
 from layercert.search.adaptive import adaptive
+from layercert.search.adaptive.model import hulled_layers
 from layercert.search.input_split import suits
 from layercert.search.task import Task
 from layercert.system import clock
@@ -154,8 +156,9 @@ def _neuron_trees(
     arithmetic, ascent = StepFloats(setting, caution), Ascent(task, setting, forest.model)
     trees: list[AnyTree] = []
     with np.errstate(all="ignore"):
-        doubt = Doubt(arithmetic)
+        doubt, layers = Doubt(arithmetic), hulled_layers(problem)
+        hulled = HulledRows(arithmetic, doubt, lambda: ascent.model, layers) if radius > 0 and layers > 0 else None
         for i, clause in enumerate(problem.clauses):
-            replay = Replay(arithmetic, clause, ascent, doubt)
+            replay = Replay(arithmetic, clause, ascent, doubt, hulled)
             trees.append(replay.tree(forest, i) if radius > 0 else replay.trivial())
     return trees, not doubt.any

@@ -23,6 +23,7 @@ from layercert.certify.branch import Branch
 from layercert.certify.doubt import Doubt
 from layercert.certify.facets import counting
 from layercert.certify.fixing import fix_better, replay_stages
+from layercert.certify.hulled import HulledRows
 from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
 from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot
 from layercert.problem import Clause
@@ -55,9 +56,12 @@ class Unproved(Exception):  # noqa: N818 - an outcome, not a mistake of the prog
 class Replay:
     """One clause's tree."""
 
-    def __init__(self, arithmetic: StepFloats, clause: Clause, ascent: Ascent, doubt: Doubt) -> None:
+    def __init__(
+        self, arithmetic: StepFloats, clause: Clause, ascent: Ascent, doubt: Doubt, hulled: HulledRows | None = None
+    ) -> None:
+        """hulled: the rows to begin with."""
         self.setting, self.floats, self.clause, self.ascent = arithmetic.setting, arithmetic, clause, ascent
-        self.doubt = doubt
+        self.doubt, self.hulled = doubt, hulled
         self.starts = arithmetic.starts
         self.log = Log(self.setting.network.widths)
         self.exact_slopes = False
@@ -88,7 +92,8 @@ class Replay:
             np.full(2 * n, -1, np.int64), None,
             moving=self.thorough, owns=plan.owns or [Halfspace(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m))],
         )  # fmt: skip
-        stack = [root]
+        closed = self.hulled is not None and self.hulled.begin(self, root)
+        stack = [] if closed else [root]
         while stack:
             clock.check()
             batch = [stack.pop() for _ in range(min(TOGETHER, len(stack)))]
