@@ -350,11 +350,18 @@ class Replay:
         slopes, splits, pulls = recall(known, rows, signs, touch, len(known.betas) > 0)
         return Uses(np.full(m, at, np.intp), np.full(m, half, np.intp), both, side, pulls, slopes, splits)
 
+    def _where(self, branch: Branch) -> int:
+        """The neuron to split at a node whose rounds ended while they helped, so that nothing better was looked for."""
+        n, m = self.log.neurons, len(self.clause.d)
+        own = [*branch.plan.owns, Halfspace(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m))][0]
+        regions = regions_of(branch.lo[None], branch.hi[None], branch.phase[None])
+        return self.ascent.improved(self.clause, regions, own._replace(facets=None), STEPS).split
+
     def _children(self, branch: Branch) -> list[Branch]:
         """Split a node that is not closed, where the search did or where it promises most; on first."""
         plan, neuron = branch.plan, branch.plan.neuron
         if plan.children is None:
-            neuron = -1 if branch.better is None else branch.better.split
+            neuron = self._where(branch) if branch.better is None else branch.better.split
             if neuron < 0:
                 raise Unproved(
                     "a linear piece is not closed by its own multipliers: rounding is as large as the margin"
