@@ -10,14 +10,14 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.compiled.jit import njit_sums
 from layercert.compiled.packed import row_add
-from layercert.search.adaptive.hulled import TURNS, Spoken, cone_of, facets_of, play, slopes_of
+from layercert.search.adaptive.hulled import TURNS, Lines, cone_of, facets_of, play, slopes_of
 from layercert.search.adaptive.model import Model
 
 
 @njit_sums
 def game_of(
     model: Model, state: Matrix, k: int, neurons: Indices, side: float, radius: float, slopes: Matrix
-) -> list[Spoken]:
+) -> list[Lines]:
     """The facets of rows that bound neurons of layer k from one side; a column of `slopes` is a row's lower lines."""
     net, found = model.net, []
     places = np.full(net.inputs + net.noff[k], -1, np.intp)

@@ -31,7 +31,8 @@ from layercert.norms import WeightedNorm
 from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
 from layercert.search.adaptive import adaptive
-from layercert.search.adaptive.model import hulled_layers
+from layercert.search.adaptive.hulled import is_suited
+from layercert.search.adaptive.model import RECORDED
 from layercert.search.input_split import suits
 from layercert.search.task import Task
 from layercert.system import clock
@@ -156,8 +157,8 @@ def _neuron_trees(
     arithmetic, ascent = StepFloats(setting, caution), Ascent(task, setting, forest.model)
     trees: list[AnyTree] = []
     with np.errstate(all="ignore"):
-        doubt, layers = Doubt(arithmetic), hulled_layers(problem)
-        hulled = HulledRows(arithmetic, doubt, lambda: ascent.model, layers) if radius > 0 and layers > 0 else None
+        doubt, suited = Doubt(arithmetic), is_suited(problem.network, problem.norm)
+        hulled = HulledRows(arithmetic, doubt, lambda: ascent.model, RECORDED.layers) if radius > 0 and suited else None
         for i, clause in enumerate(problem.clauses):
             replay = Replay(arithmetic, clause, ascent, doubt, hulled)
             trees.append(replay.tree(forest, i) if radius > 0 else replay.trivial())

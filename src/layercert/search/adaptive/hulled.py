@@ -22,12 +22,15 @@ from layercert.arrays import TINY, Indices, Matrix, Vector
 from layercert.compiled.jit import inner_sums, njit_sums
 from layercert.compiled.packed import row_add
 from layercert.compiled.timer import Timer, late
+from layercert.network import Network
+from layercert.norms import Norm
 from layercert.search.adaptive.layers import narrow
 from layercert.search.adaptive.lines import is_on, is_open, upper
 from layercert.search.adaptive.model import BETA, HI, LO, OWN, PHASE, Model
 
 #: Turns of the game: 10 reach 0.82 of the gain in the median of sixteen rows, 20 reach 0.93, 40 reach 0.98.
-TURNS = 20
+#: Fewer than the last are not worth their time.
+TURNS, FEWEST = 20, 8
 #: What facets add to the rounding of a pass, in units of their terms (bent.py, model.py).
 OF_FACETS = 8.0
 
@@ -56,24 +59,41 @@ class Game(NamedTuple):
     constants: Vector  # per place: e of the facet
 
 
+def is_suited(network: Network, norm: Norm) -> bool:
+    """Is the ball a box, and the first layer sparse and below another one?"""
+    return bool(np.isinf(norm.p)) and network.L > 1 and not network.packed.whole[0]
+
+
 @njit_sums
-def hull_layer(model: Model, state: Matrix, U: float, k: int, turns: int, timer: Timer) -> None:
-    """Narrow the bounds of the open neurons of layer k > 0 in the ball of radius U. Those below have theirs."""
+def hull_layer(model: Model, state: Matrix, U: float, k: int, most: int, timer: Timer) -> int:
+    """Narrow the bounds of the open neurons of layer k > 0 in the ball of radius U. Those below have theirs.
+
+    At most so many entries are visited, and none where that is not enough for some turns of every row. How many were.
+    """
     net = model.net
     places = np.full(net.inputs + net.noff[k], -1, np.intp)
+    count, turns, work = 0, 0, 0
+    for i in range(net.noff[k], net.noff[k + 1]):
+        count += is_open(state[PHASE, i], state[LO, i], state[HI, i])
     for i in net.order[net.noff[k] : net.noff[k + 1]]:
         if not is_open(state[PHASE, i], state[LO, i], state[HI, i]):
             continue
         if late(timer):
-            return
+            break
         coef = np.zeros(net.noff[k] - net.noff[k - 1])
         row_add(net, k, i, 1.0, coef, 0)
         cone = cone_of(model, state, k, coef, U, places)
+        if turns == 0:  # the first row tells what one takes
+            turns = min(TURNS, most // max(2 * count * len(cone.place), 1))
+            if turns < FEWEST:
+                break
         low = play(model, state, cone, coef, turns, U)[0]
         high = play(model, state, cone, -coef, turns, U)[0]
+        work += 2 * turns * len(cone.place)
         b = net.b[i]
         margin = 2.0 * model.noise * abs(b)
         narrow(state, i, b + low - margin, b - high + margin)  # both hold: never the wrong way round
+    return work
 
 
 @njit_sums
@@ -301,7 +321,7 @@ def ascend(model: Model, state: Matrix, cone: Cone, game: Game, pace: float) -> 
         game.mean[q] += pace * (game.out[q] - game.mean[q])
 
 
-class Spoken(NamedTuple):
+class Lines(NamedTuple):
     """The facets of a game's end, neurons in increasing order (facets.Facets)."""
 
     neurons: Indices
@@ -310,7 +330,7 @@ class Spoken(NamedTuple):
 
 
 @njit_sums
-def facets_of(model: Model, state: Matrix, cone: Cone, game: Game) -> Spoken:
+def facets_of(model: Model, state: Matrix, cone: Cone, game: Game) -> Lines:
     """The upper lines of a row after its game. An input that is off has any part: it is 0."""
     net, k = model.net, len(cone.first) - 2
     found, entries = 0, 0
@@ -344,7 +364,7 @@ def facets_of(model: Model, state: Matrix, cone: Cone, game: Game) -> Spoken:
                 columns[n], parts[n] = j, part
                 entries += 1
             found += 1
-    return Spoken(neurons, shares, parts[:entries].copy())
+    return Lines(neurons, shares, parts[:entries].copy())
 
 
 @inner_sums

@@ -38,8 +38,6 @@ OWN, OF_TERMS, OF_VALUES = 1.01, 3.03, 4.04
 
 #: Parameters of rows are kept for as many layers as fit into this many numbers (64 MiB each for slopes and betas).
 MOST_KEPT = 2**24
-#: Layers behind the first one that have bounds by the hulls of neurons.
-HULLED = 1
 
 
 def open_mask(state: Matrix) -> Mask:
@@ -117,17 +115,31 @@ def keep_rows(net: PackedNetwork, most: int = MOST_KEPT) -> Kept:
     )  # fmt: skip
 
 
-def build(problem: Problem, U: float, curved: bool = False) -> tuple[Model, Matrix]:
-    """The model on the ball of radius U, and the root's state; `curved`: its bounds by parabolas too (curved.py)."""
+class Hulling(NamedTuple):
+    """How much work may go into bounds by the hulls of neurons (hulled.py): entries that are visited, at about 16 ns
+    each, and layers behind the first one."""
+
+    entries: int
+    layers: int
+
+
+#: Of a tree's root, of one that is bounded once, of one whose proof is recorded: it has rows for the second layer.
+THOROUGH, QUICK, RECORDED = Hulling(250_000_000, 1 << 30), Hulling(10_000_000, 1 << 30), Hulling(250_000_000, 1)
+NO_HULLS = Hulling(0, 0)
+
+
+def build(problem: Problem, U: float, curved: bool = False, hulled: Hulling = RECORDED) -> tuple[Model, Matrix]:
+    """The model on the ball of radius U, and the root's state; `curved`: its bounds by parabolas too (curved.py),
+    `hulled`: in l_inf on convolutions, how much work goes into bounds by hulls (hulled.py)."""
     from layercert.search.adaptive.cap import whole_ball
     from layercert.search.adaptive.curved import curve_layer
-    from layercert.search.adaptive.hulled import TURNS, hull_layer
+    from layercert.search.adaptive.hulled import hull_layer, is_suited
     from layercert.search.adaptive.lanes import Constants
     from layercert.search.adaptive.layers import tighten_layer
 
     network = problem.network
     net = network.packed
-    n, N = network.inputs, len(net.b)
+    n, N, left = network.inputs, len(net.b), hulled.entries
     noise = gamma(2 * (N + max(network.widths) + n) + 128)
     W0 = network.maps[0]
     # of each row of W^0, rounded up: what gamma |S||W^0| is worth against a step of length one
@@ -164,8 +176,8 @@ def build(problem: Problem, U: float, curved: bool = False) -> tuple[Model, Matr
             state[LO, part], state[HI, part] = lo, hi
         tighten_layer(model, kept, state, cap, above, k, 0, clock.timer())
         clock.check()
-        if 0 < k <= hulled_layers(problem):
-            hull_layer(model, state, U, k, TURNS, clock.timer())
+        if 0 < k <= hulled.layers and is_suited(network, problem.norm):
+            left -= hull_layer(model, state, U, k, left, clock.timer())
             clock.check()
         if curved and k > 0:
             curve_layer(model, state, U, k, clock.timer())
@@ -178,12 +190,6 @@ def build(problem: Problem, U: float, curved: bool = False) -> tuple[Model, Matr
     model.row_error[:] = 4.0 * noise * (np.abs(C) @ last + np.abs(d)) + TINY
     state[ALPHA] = state[POINT] > 0
     return model, state
-
-
-def hulled_layers(problem: Problem) -> int:
-    """How many layers behind the first one have bounds by the hulls of neurons (hulled.py)."""
-    network = problem.network
-    return HULLED if np.isinf(problem.norm.p) and network.L > 1 and not network.packed.whole[0] else 0
 
 
 def row_norms(problem: Problem, W: LinearMap) -> Vector:

@@ -47,6 +47,7 @@ class Node:
     packed: bytes | None = None  # the node in few bytes, if anybody needed it
     wanted: Indices = field(default_factory=lambda: np.empty(0, np.intp))  # what its programs say should be split
     splits: int = 0  # how deep in the tree it is
+    played: bool = False  # its facets have been looked for without a program
     facets: Facets | None = None  # those of its clause when it was bounded last; its shares are in the state
 
     @property

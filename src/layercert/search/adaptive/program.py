@@ -127,6 +127,10 @@ class Programs:
                     break
             return None if found is None else self._multipliers(at, model, found, state.shape[1], tail)
 
+    def has_begun(self, at: int) -> bool:
+        """Has a clause had a program?"""
+        return at in self._last
+
     def begins(self, at: int) -> bool:
         """Is somebody at the first program of a clause? It takes longest, and those that follow go on from it."""
         return at in self._beginning

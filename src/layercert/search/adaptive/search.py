@@ -9,8 +9,10 @@ from contextlib import closing
 import numpy as np
 
 from layercert.network import Network
-from layercert.search.adaptive.curved import is_suited
+from layercert.problem import Problem
+from layercert.search.adaptive import curved, hulled
 from layercert.search.adaptive.leaf import Leaves
+from layercert.search.adaptive.model import NO_HULLS, QUICK, THOROUGH, Hulling
 from layercert.search.adaptive.record import Recorder
 from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event, Improve
@@ -28,7 +30,8 @@ MANY = 280
 ATTEMPTS, CLOSE = 7, 1.1
 #: Below this share of U the tree of the witness's ball is hopeless for a while: trees of balls that grow by CLIMB come
 #: first, with so many rounds of nodes each. After one that is not proved steps are half as long, down to LEAST_CLIMB.
-HOPEFUL, CLIMB, LEAST_CLIMB, CLIMB_ROUNDS = 0.5, 1.2, 1.04, 8
+#: Where bounds come from hulls, nodes are worked on for long, and the climb goes on up to HULLED_HOPEFUL.
+HOPEFUL, HULLED_HOPEFUL, CLIMB, LEAST_CLIMB, CLIMB_ROUNDS = 0.5, 0.85, 1.2, 1.04, 8
 #: Where the bound stays below LOW times U, smaller balls are tried, at most STAGES of them, with as many rounds in all
 #: as the ball's patience; then that doubles.
 LOW, STAGES = 0.95, 6
@@ -63,8 +66,8 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     first, proved = task.incumbent.witness, 0.0
     if saved is not None:
         radius, proved, first = saved.radius, saved.proved, None
-    if task.enough and saved is None and recorder is None and is_suited(problem.network, problem.norm):
-        ball = _smaller(task, effort, None, radius)
+    if task.enough and saved is None and recorder is None and (curves(problem) or hulls(problem)):
+        ball = _smaller(task, effort, None, radius, NO_HULLS)
         yield Bound(max(0.0, min(ball.quick(), ball.U)))
     while True:
         if not again and saved is None and problem.network.neurons > MANY and not task.enough:
@@ -91,16 +94,26 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         proved, radius = ball.proved, min(GROWTH * radius, task.cutoff)
 
 
-def _smaller(task: Task, effort: Effort, recorder: Recorder | None, radius: float) -> Ball:
+def curves(problem: Problem) -> bool:
+    """Are there parabolas?"""
+    return curved.is_suited(problem.network, problem.norm)
+
+
+def hulls(problem: Problem) -> bool:
+    """Are there bounds by hulls?"""
+    return hulled.is_suited(problem.network, problem.norm)
+
+
+def _smaller(task: Task, effort: Effort, recorder: Recorder | None, radius: float, hulling: Hulling = THOROUGH) -> Ball:
     """A ball for a bound on the way: with parabolas where there are any, and nobody wants a record."""
-    curved = recorder is None and is_suited(task.problem.network, task.problem.norm)
-    return Ball(task, effort, recorder, radius, curved=curved)
+    bent = recorder is None and curves(task.problem)
+    return Ball(task, effort, recorder, radius, curved=bent, hulled=hulling)
 
 
 def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
     """Bisect for a radius that the roots of all clauses prove with a few steps each."""
     for _ in range(ATTEMPTS):
-        ball = _smaller(task, effort, recorder, 0.5 * (low + high))
+        ball = _smaller(task, effort, recorder, 0.5 * (low + high), QUICK)
         reached = min(ball.quick(), ball.U)
         high = high if reached >= ball.U else ball.U
         low = max(low, reached)
@@ -115,8 +128,11 @@ def _climb(task: Task, effort: Effort, recorder: Recorder | None, low: float, hi
     In l_2 the root of a convolutional network proves nothing in the ball of its witness for seconds, while the tree of
     a ball a fifth larger than one that is proved already is small.
     """
-    growth = CLIMB
-    while 0.0 < low < HOPEFUL * min(high, task.goal) and growth > LEAST_CLIMB:
+    growth, hopeful = CLIMB, HULLED_HOPEFUL if hulls(task.problem) else HOPEFUL
+    while 0.0 < low < hopeful * min(high, task.goal) and growth > LEAST_CLIMB:
+        if growth * low > LOW * min(high, task.goal):  # as hard as the witness's own
+            growth = 1.0 + 0.5 * (growth - 1.0)
+            continue
         ball = _smaller(task, effort, recorder, growth * low)
         with closing(ball.run()) as events:
             for event in events:

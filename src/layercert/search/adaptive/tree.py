@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from layercert.arrays import Vector
 from layercert.attack.kernel import PackedProblem
 from layercert.search.adaptive.frontier import Frontier, share_of
-from layercert.search.adaptive.model import HI, LO, Model, build
+from layercert.search.adaptive.model import HI, LO, RECORDED, THOROUGH, Hulling, Model, build
 from layercert.search.adaptive.node import Node, Packing
 from layercert.search.adaptive.pieces import is_sparse
 from layercert.search.adaptive.pool import Pool
@@ -75,6 +75,7 @@ class Ball:
     With `saved` the tree goes on where another search left it. `parts` keeps what is built for those that follow, with
     the same problem and ball: on the worker of a cluster, the model, what rows keep, and linear programs. `curved`:
     neurons of the first layer have parabolas beside their lines (curved.py), which are neither recorded nor saved.
+    `hulled`: how much work may go into the root's bounds by hulls (hulled.py).
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Ball:
         parts: dict[str, Any] | None = None,
         *,
         curved: bool = False,
+        hulled: Hulling = THOROUGH,
     ) -> None:
         self.task, self.effort, self.curved = task, effort, curved
         self.radius = radius
@@ -95,7 +97,8 @@ class Ball:
         self.model: Model
         parts = {} if parts is None else parts
         if "model" not in parts:
-            parts["model"] = build(task.problem, self.built, curved)
+            recorded = recorder is not None if saved is None else bool(saved.record)
+            parts["model"] = build(task.problem, self.built, curved, RECORDED if recorded else hulled)
         self.model, self.root = parts["model"]
         self.rows = int(np.diff(self.model.first).max())  # of the longest clause
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from layercert.search.adaptive.model import Model
     from layercert.search.adaptive.tree import Ball
 
-#: Nodes this near to U (relative) get linear programs, those with facets earlier: these close what nothing else does.
-NEAR, NEAR_WITH_FACETS = 0.05, 0.2
+#: Nodes this near to U (relative) get linear programs. With facets the first of a clause does earlier, which shows
+#: where witnesses may be; others are played first (played.py), and get programs where the game has come to its end.
+NEAR, FIRST_NEAR, PLAYED_NEAR = 0.05, 0.2, 0.01
 #: In the tail, nodes this near to U (relative) of trees with facets, programs prove what is proved: what the ascent and
 #: rounds of tightening add takes as long as another node, and probes see no difference between neurons.
 TAIL = 1e-3
@@ -80,6 +81,8 @@ class Worker:
                 self.close(node)
             elif self.effort.refresh * node.radius > ball.U:
                 yield from self._refresh(node)
+            elif self.wants_play(node):
+                yield from self._play(node)
             elif self.wants_programs(node):
                 yield from self._program(node)
             elif not len(node.open):  # there was no time for its program when it was made
@@ -121,12 +124,23 @@ class Worker:
         ball = self.ball
         old = self.effort.refresh * node.radius > ball.U
         done = node.bound >= ball.U or not len(node.open)
-        return not (node.stale or node.cheap or old or done or self.wants_programs(node))
+        return not (node.stale or node.cheap or old or done or self.wants_play(node) or self.wants_programs(node))
+
+    def wants_play(self, node: Node) -> bool:
+        """Are facets to be looked for, without a program?"""
+        ball = self.ball
+        if node.played or node.programmed or ball.hulls is None or not math.isinf(ball.model.p):
+            return False
+        return bool(len(node.open)) and node.bound < (1.0 - PLAYED_NEAR) * ball.U
 
     def wants_programs(self, node: Node) -> bool:
         """Is it near enough to U for linear programs?"""
-        near = NEAR if self.ball.hulls is None else NEAR_WITH_FACETS
-        return not node.programmed and node.bound > (1.0 - near) * self.ball.U and math.isinf(self.ball.model.p)
+        ball = self.ball
+        if node.programmed or not math.isinf(ball.model.p):
+            return False
+        if ball.hulls is None or node.bound <= (1.0 - FIRST_NEAR) * ball.U:
+            return ball.hulls is None and node.bound > (1.0 - NEAR) * ball.U
+        return node.bound > (1.0 - PLAYED_NEAR) * ball.U or not ball.programs.has_begun(node.clause)
 
     def in_tail(self, node: Node) -> bool:
         return self.ball.hulls is not None and node.bound > (1.0 - TAIL) * self.ball.U
@@ -189,6 +203,15 @@ class Worker:
         if point is not None:
             yield from self.witnesses.of_program(point, node.clause)
         yield from self._again(node, np.zeros(self.ball.model.net.inputs) if point is None else point)
+
+    def _play(self, node: Node) -> Iterator[Event]:
+        """Bound a node by facets."""
+        from layercert.search.adaptive.played import bound_by_play
+
+        point = bound_by_play(self, node)
+        if node.bound < self.ball.U:
+            yield from self.witnesses.of_program(point, node.clause)
+        yield from self._again(node, point)
 
     def _again(self, node: Node, step: Vector) -> Iterator[Event]:
         """Look at a node that was bounded once more."""
