@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from helpers.brute import brute_force
 from helpers.facets import code_of, network_of, put, random_facets, verdicts, without
@@ -26,7 +27,7 @@ from layercert.certificate.lanes import Uses
 from layercert.certificate.region import Region
 from layercert.certificate.setting import Setting
 from layercert.certificate.step_balls import StepBalls
-from layercert.certificate.step_floats import Objectives, StepFloats, part_of, regions_of
+from layercert.certificate.step_floats import Objectives, StepFloats, no_halfspaces, part_of, regions_of
 from layercert.certificate.steps import ROW_FACETS, Objective, Passes, StepTree
 from layercert.facets import Facets
 from layercert.network import Network
@@ -440,3 +441,19 @@ def test_checkers_agree_on_random_trees_and_prove_nothing_false(norm: str, tmp_p
             assert not ok or part < 1 or true in (2.0, 5.0)
             accepted, refused = accepted + ok, refused + (not ok)
     assert accepted > 5 and refused > 5
+
+
+def test_a_facet_makes_inputs_count_that_nothing_else_reads() -> None:
+    """Chains of single neurons in sparse layers, y = -relu(relu(v) - 0.5): with a facet alone, only it reads relu(v).
+    The bound is that of relu(z) <= relu(v) <= (v + 1) / 2; without the facet's line y >= 0 would be proved."""
+    n = 8
+    chain = [csr_array(np.eye(n)), csr_array(np.eye(n)), csr_array(-np.eye(n)), np.ones((2, n))]
+    net = Network.from_arrays(chain, [np.zeros(n), np.full(n, -0.5), np.zeros(n), np.zeros(2)])
+    assert not net.packed.whole.any()
+    setting = Setting(net, np.zeros(n), math.inf, 1.0, None)
+    floats, one, zero = StepFloats(setting), np.zeros(1, np.intp), np.zeros(1)
+    for i in range(n):
+        uses = Uses(one, one, np.array([2 * n + i]), np.ones(1), zero, np.zeros((2 * n, 1)), np.zeros((0, 0)))
+        facets = side_by_side([Facets(np.array([n + i]), np.ones(1), np.ones(1))], setting, floats.noise, one)
+        found = floats.functions(floats.start, no_halfspaces(1), 2, uses._replace(facets=facets))
+        assert floats.least(*found, no_halfspaces(1), one, zero)[0] == pytest.approx(-1.0, abs=1e-9)

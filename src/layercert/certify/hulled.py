@@ -26,6 +26,7 @@ from layercert.certify.log import Aim, LoggedRows, Step
 from layercert.certify.recording import PARTS, scaled
 from layercert.facets import Facets
 from layercert.search.adaptive.model import HI, LO, ROWS, Model
+from layercert.system import clock
 
 if TYPE_CHECKING:
     from layercert.certify.replay import Replay
@@ -59,6 +60,7 @@ class HulledRows:
             neurons = floats.net.order[int(floats.starts[k]) : int(floats.starts[k + 1])]
             neurons = neurons[self.regions.side[0, neurons] == 0]
             for begin in range(0, len(neurons), LANES // 2):
+                clock.check()
                 found += self._bound(k, neurons[begin : begin + LANES // 2])
         return found
 
