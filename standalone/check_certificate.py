@@ -6,22 +6,19 @@
 Exit code 0: proved, and what; 1: not proved, and why; 2: a file cannot be read. NETWORK.npz holds W0, b0, W1, b1, ..
 (`layercert export MODEL NETWORK.npz` writes it). Written from docs/certificate-format.md, where the theorems are.
 
-The idea. A point v = x + w is unsafe when C f(v) <= d. With weights mu >= 0 it has F = mu.(C f - d) <= 0. Going down
-the layers from F, replace A_j relu(z_j) by something that is at most as large: alpha z_j with 0 <= alpha <= 1 where
-A_j > 0, the chord su z_j + iu over [lo, hi] where A_j < 0 (or, in part, a facet: an upper line over the inputs of z_j),
-z_j or 0 where the sign of z_j is known. What is left is linear: g.w + s <= F <= 0. If g.w + s > 0 on the whole ball,
-nothing unsafe is there. A tree of cases (z_j >= 0 or z_j <= 0) covers all points. Any numbers in range will do. Chords
-get shorter by a descent from t z_i + pull F (t = 1 or -1): h.w + c <= t z_i at unsafe points, so for every lam >= 0
+The idea. A point v = x + w is unsafe when C f(v) <= d. With mu >= 0 it has F = mu.(C f - d) <= 0. Going down the layers
+from F, replace A_j relu(z_j) by something that is no larger: alpha z_j with 0 <= alpha <= 1 where A_j > 0, the chord
+su z_j + iu over [lo, hi] where A_j < 0 (or, in part, a facet: an upper line over the inputs of z_j), z_j or 0 where the
+sign of z_j is known. That leaves g.w + s <= F <= 0. If g.w + s > 0 on the whole ball, nothing unsafe is there. A tree
+of cases (z_j >= 0 or z_j <= 0; boxes of inputs) covers all points. Any numbers in range will do. Chords get shorter by
+a descent from t z_i + pull F (t = 1 or -1): h.w + c <= t z_i at unsafe points, so for every lam >= 0
 
     t z_i >= h.w + c + lam (g.w + s) >= c + lam s - sigma(h + lam g),      sigma(t) = max of -t.w on ball and box.
 
 Arithmetic. With --exact all numbers are fractions; only roots and powers are bounded (from above), and bounds of
-neurons are rounded outward to float64 when they are stored. Without it everything is float64: a sum of n terms is wrong
-by less than n u / (1 - n u) times the sum of the absolute terms, u = 2^-53, in whatever order. `eps` is that for more
-terms than any sum here has. A descent taken at its word (its computed vectors are exact numbers from then on) errs at
-neuron j by eps (|A_j| + beta_j)(4 Z_j + 3 M_j): three roundings in S_j, which meets |z_j| <= Z_j; the sums for c and
-for the next A, which meet |W_j| x + |b_j| <= M_j. A facet has such sums in its constant, in c, in the next A and in
-A.x: at most four times eps of their terms. Underflow takes less than TINY where numbers stay below 1e75.
+neurons are rounded outward to float64. Without it everything is float64: a sum of n terms is wrong by less than
+n u / (1 - n u) times the sum of the absolute terms, u = 2^-53, in whatever order. `eps` is that for more terms than any
+sum here has; what descents and facets err by stands in that page. Underflow takes less than TINY below 1e75.
 """
 
 import hashlib
@@ -161,14 +158,14 @@ class Ball:
 class Proof:
     """What is known of the neurons of a network on a ball, and the descents. Neurons are counted over all layers."""
 
-    def __init__(self, W, b, x, ball, exact):
+    def __init__(self, W, b, x, ball, exact, given=None):
         self.exact, self.ball, self.num, self.L, self.floats = exact, ball, ball.num, len(W) - 1, W
         self.widths = [len(x)] + [len(v) for v in b[:-1]]
         self.starts = np.cumsum([0, *self.widths[1:]])  # the neurons of layer k = 1, .. begin at starts[k - 1]
         self.part = [slice(0), *map(slice, self.starts[:-1], self.starts[1:])]
         self.W, self.b, self.x = [whole(w) if exact else w for w in W], [self.num(v) for v in b], self.num(x)
-        terms = (4 * (sum(self.widths) + len(b[-1])) + 256) * 2.0**-53
-        self.eps, self.tiny, self.slip = (Fraction(0),) * 3 if exact else (1.02 * terms / (1 - terms), TINY, 1e-15)
+        eps = 1.02 / (2.0**53 / (4 * (sum(self.widths) + len(b[-1])) + 256) - 1)
+        self.eps, self.tiny, self.slip = (Fraction(0),) * 3 if exact else (eps, TINY, 1e-15)
         reach = ball.r * Ball.dual_norm(ball, np.abs(W[0]) / ball.weights + 1e-300) * (1 + 1e-9) + TINY
         self.reach = self.num(reach)  # at least |W^0_j.w| on the ball; 1e-300 for quotients that vanish, r may be large
         growth = np.ones(len(b[-1]))  # of coefficients on their way down
@@ -184,8 +181,13 @@ class Proof:
             self.known[:2, part] = -size, size
             self.err[part] = self.num(float(self.eps) * (4 * size + 3 * M) + float(self.tiny))
             at, side = np.tile(np.arange(part.start, part.stop), 2), np.repeat([1, -1], len(M))
-            slopes = np.tile(self.nearer(), (len(at), 1))
+            slopes, sign = np.tile(self.nearer(), (len(at), 1)), [[1.0], [-1.0]]
             self.use(k, at, side, 0.0 * at, 0.0 * at, np.inf, slopes, 0 * slopes, None)
+            if given is not None:  # on a box: interval arithmetic, and what is known of the box that it was cut from
+                w, ends = W[k - 1], ball.box if k == 1 else np.maximum(self.known[:2, self.part[k - 1]], 0.0)
+                sums = np.array([(w * np.where(w > 0, u, v)).sum(axis=1) for u, v in (ends, ends[::-1])]) + b[k - 1]
+                bounds = sign * self.known[:2, part], sign * sums - eps * size - TINY, sign * given[:, part]
+                self.known[:2, part] = given[:, part] = sign * np.maximum.reduce(bounds)
             Z = np.abs(self.known[:2, part]).max(axis=0)
             self.err[part] = self.num(float(self.eps) * (4 * Z + 3 * M) + float(self.tiny))
             self.P.append(np.maximum(self.known[1, part], 0.0))
@@ -229,7 +231,7 @@ class Proof:
                 own, line, constant, slip = self.bend(k, np.where(free, neg, 0 * neg), facets)
                 neg, c, err = neg - own, c + constant, err + slip
             S = np.where(free, up + neg * su, np.where(side > 0, A, 0 * A)) - beta * side
-            c, err = c + neg @ iu + S @ self.b[k - 1], err + (np.abs(A) + beta) @ self.err[part]
+            c, err = c + neg @ iu + S @ self.b[k - 1], err + (np.abs(A) * (side >= 0) + beta) @ self.err[part]
             A = times(S, self.W[k - 1]) + line if facets else times(S, self.W[k - 1])
             size = (np.abs(S) + np.abs(own)) @ self.reach * 101 / 100 if k == 1 else size
             kept[k - 1] = (A, c, err)
@@ -276,8 +278,7 @@ def walk(leaf, part, is_empty, halves):
     stack = [part]
     for node, last in enumerate(leaf.tolist()):
         need(stack, "the tree is complete before its last node")
-        part = stack.pop()
-        part = None if part is None or is_empty(node, part) else part
+        part = None if (part := stack.pop()) is None or is_empty(node, part) else part
         need(part is None or not last, f"leaf {node} is not proved: unsafe points are not excluded there")
         stack += [] if last else halves(node, part)
     need(not stack, "the tree ends with subtrees missing")
@@ -378,6 +379,7 @@ def prove_boxes(W, b, C, d, box, t, exact):
     axis, cut = t["axis"], t["cut"].astype(np.float64)
     good = axis.ndim == 1 and axis.shape == cut.shape and axis.dtype.kind == "i" and t["cut"].dtype.kind == "f"
     need(good and np.isfinite(cut[axis >= 0]).all() and (axis < box.shape[1]).all(), "a box tree's arrays do not fit")
+    box = np.hstack([box, [[-np.inf], [np.inf]] * np.ones(sum(map(len, b[:-1])))])  # what is known of neurons: nothing
 
     def halves(node, box):
         return [None if box is None else halved(box, axis[node], cut[node], above) for above in (True, False)]
@@ -387,10 +389,10 @@ def prove_boxes(W, b, C, d, box, t, exact):
 
 def empty_box(W, b, C, d, box, exact, cuts):
     """Is there no unsafe point in the box? Otherwise it is shaved in place, and cut in two up to `cuts` times."""
-    lo, hi = box
+    lo, hi = box[:, : W[0].shape[1]]
     mid = np.clip(0.5 * lo + 0.5 * hi, lo, hi)
     r = float(np.maximum(hi - mid, mid - lo).max() * (1 + 1e-15)) + 1e-300
-    proof = Proof(W, b, mid, Ball(mid, math.inf, r, lo, hi, np.ones(len(mid)), exact), exact)
+    proof = Proof(W, b, mid, Ball(mid, math.inf, r, lo, hi, np.ones(len(mid)), exact), exact, box[:, len(mid) :])
     alpha = proof.nearer()
     halves = [proof.halfspace(C, d, mu, alpha, 0 * alpha) for mu in (*np.eye(len(d)), np.ones(len(d)))]
     if any(half[4] for half in halves):
@@ -402,8 +404,7 @@ def empty_box(W, b, C, d, box, exact, cuts):
         lo[:] = np.where((slope < -TINY) & (least <= 0), np.maximum(lo, hi - room), lo)
     j = int((hi - lo).argmax())
     halves = [halved(box, j, lo[j] + 0.5 * (hi[j] - lo[j]), above) for above in (False, True)]
-    closed = (part is None or empty_box(W, b, C, d, part, exact, cuts - 1) for part in halves)
-    return bool((lo > hi).any()) or (cuts > 0 and all(closed))
+    return (lo > hi).any() or (cuts > 0 and all(p is None or empty_box(W, b, C, d, p, exact, cuts - 1) for p in halves))
 
 
 def check(proof_path, network_path, exact):
@@ -434,8 +435,7 @@ def check(proof_path, network_path, exact):
         need("axis" in tree or "steps" in tree, "a tree is missing, or of format 1, which this checker does not read")
         if "axis" in tree and r > 0:
             if "weights" in arrays:  # cuts are of weights * (v - x); rounding is harmless
-                at = np.clip(tree["axis"], 0, len(x) - 1)
-                tree["cut"] = x[at] + tree["cut"] / weights[at]
+                tree["cut"] = x[(at := np.clip(tree["axis"], 0, n - 1))] + tree["cut"] / weights[at]
             leaves += prove_boxes(W, b, *clauses[i], ball.box.copy(), tree, exact)
         elif r > 0:
             leaves += prove_tree(proof, *clauses[i], tree)

@@ -17,7 +17,7 @@ import pytest
 import layercert as lc
 from helpers.standalone import SCRIPT, alone
 from layercert.certificate.checker import check
-from layercert.certificate.claim import Certificate
+from layercert.certificate.claim import BoxTree, Certificate
 from layercert.certificate.steps import NAMES, StepTree
 from layercert.network import Network
 
@@ -272,3 +272,25 @@ def convolution(rng: np.random.Generator, size: int, channels: int, kernel: int)
             row[i : i + kernel, j : j + kernel] = weights
             blocks.append(row.ravel())
     return np.array(blocks)
+
+
+def test_boxes_that_interval_arithmetic_closes(tmp_path: Path) -> None:
+    """A box of a million units whose second layer is off, since all its weights are negative: backward passes with the
+    lower line z do not see it, however often the box is cut."""
+    weights = [[[1.0, -0.9], [1.0, -0.8]], [[-1.0, -1.0]], [[-1.0], [1.0]]]
+    net = Network.from_arrays(list(map(np.array, weights)), [np.zeros(2), np.array([-0.5]), np.array([1.0, 0.0])])
+    x, domain = np.array([0.3, 0.2]), (np.zeros(2), np.full(2, math.inf))
+    result = lc.measure(net, x, "linf", method="input-split", radius=1e6, domain=domain, certificate=True)
+    assert result.certificate is not None and isinstance(result.certificate.trees[0], BoxTree)
+    assert code_of(net, result.certificate, tmp_path) == code_of(net, result.certificate, tmp_path, exact=True) == 0
+
+
+def test_neurons_that_are_off_cost_nothing(tmp_path: Path) -> None:
+    """The margin is 1e-17, and neurons of size 1e-3 that are off on the box have no part in it: what rounding them
+    could cost (the audit's case 170 of `checkers`, seed 314159) is not subtracted."""
+    weights = [[[-1.0]], [[-1.0]], [[1.0], [-0.5]], [[0.0, -1.0], [2.0, -0.5]]]
+    biases = [[5e-18], [5e-18], [2e-17, 2e-17], [0.0, -1e-17]]
+    net = Network.from_arrays(list(map(np.array, weights)), list(map(np.array, biases)))
+    result = lc.measure(net, np.array([-5e-18]), "linf", method="input-split", radius=6e-4, certificate=True)
+    assert result.certificate is not None and isinstance(result.certificate.trees[0], BoxTree)
+    assert code_of(net, result.certificate, tmp_path) == 0
