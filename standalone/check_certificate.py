@@ -449,11 +449,11 @@ def check(proof_path, network_path, exact):
         moved = abs(fractions_of(v) - fractions_of(x)) * fractions_of(weights)
         upper = -down(-(max(moved) if math.isinf(p) else sum(moved) if p == 1.0 else norm_up(list(moved), Fraction(p))))
         need(upper * (1 - 1e-9) <= header["upper"] <= upper * (1 + 1e-9) + 1e-12, f"the witness is at distance {upper}")
-        witness = f"the witness, which is unsafe, lies at distance {upper:.9g}"
-    span, *box = (f"{v.min():.9g} to {v.max():.9g}" for v in (weights, low, high, high - low))
-    norm = ("l_inf" if math.isinf(p) else f"l_{p:g}") + f" (weights {span})" * ("weights" in arrays)
+        witness = f"the witness, which is unsafe, lies at distance {upper:.17g}"
+    span, *box = (f"{v.min():.17g} to {v.max():.17g}" for v in (weights, low, high, high - low))
+    norm = ("l_inf" if math.isinf(p) else f"l_{p:.17g}") + f" (weights {span})" * ("weights" in arrays)
     box = " inside the domain (low {}, high {}, width {})".format(*box) * ball.boxed
-    where = f"within {norm} distance {r:.9g} of x{box}"
+    where = f"within {norm} distance {r:.17g} of x{box}"
     claim = f"every point {where} is given class {label}" if r > 0 else "nothing is claimed of points around x"
     if r > 0 and (label is None or asked is not None):
         claim = f"no point {where} " + ("has an unsafe output" if label is None else f"is given class {asked}")
