@@ -7,8 +7,6 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from layercert.arrays import Vector
 from layercert.bounds.magnitude import out_of_range
 from layercert.errors import OptionError
@@ -19,14 +17,12 @@ from layercert.programs.stacks import make_chain
 from layercert.scaled import Scaled, scaled
 from layercert.search.adaptive import Recorder
 from layercert.search.events import Bound, Event, Improve, Nodes
-from layercert.search.incumbent import GRACE, Incumbent
+from layercert.search.incumbent import GRACE, NOISE, Incumbent
 from layercert.search.saved import Keeper, Saved, question_of
 from layercert.search.task import GAP, Task, horizon
 from layercert.system import clock
 from layercert.system.threads import one_thread
 
-#: A witness that differs from x by no more than this, relative in every coordinate, is x up to rounding noise.
-NOISE = 1e-12
 #: The search looks this much (relative) beyond the radius, so that "nothing within the radius" is proved at the radius.
 MARGIN = 1e-9
 #: The note of an answer that the time limit left open.
@@ -139,22 +135,7 @@ class Progress:
 
     def closed(self) -> bool:
         """There is nothing more to look for: the bounds meet, or differ by rounding in x."""
-        return self.met() or self.upper - self.lower <= self._noise()
-
-    def _noise(self) -> float:
-        """What rounding may hide of a distance where the witness is x but for rounding; 0 where it is another point.
-
-        One large coordinate says nothing of the others: each is held against its own size. Zeros have none, and are
-        held against the least of the others.
-        """
-        x, v = self.problem.x, self.witness
-        if v is None:
-            return 0.0
-        size, moved = np.abs(x), v != x
-        own = np.where(size > 0, size, size[moved & (size > 0)].min(initial=np.inf))
-        if (np.abs(v - x) > NOISE * own)[moved].any():
-            return 0.0
-        return NOISE * self.problem.norm.value(np.where(moved, x, 0.0))
+        return self.met() or self.upper - self.lower <= self.incumbent.noise
 
 
 class Session:
