@@ -335,13 +335,13 @@ def prove_tree(proof, C, d, t):
     alpha, slope = (numbers(t, name, most=1.0) for name in ("alpha", "slope"))
     need(mu.ndim == 2 and mu.shape[1:] == (len(d),) and alpha.shape == beta.shape == (len(mu), N), "bad objectives")
     target, side = numbers(t, "target", N), t["side"].astype(np.int64)
-    need(side.shape == pull.shape == target.shape and (np.abs(side) == 1).all(), "a row's side must be +1 or -1")
+    need(t["side"].dtype.kind == "i" and (np.abs(side) == 1).all(), "a row's side must be +1 or -1")
     use, objective = numbers(t, "row", len(target)), numbers(t, "objective", len(mu))
     ends = np.concatenate([[0], np.cumsum(steps)]), np.concatenate([[0], np.cumsum(uses)])
     need(layer.shape == steps.shape == neuron.shape and len(layer) and neuron.dtype.kind in "iu", "nodes do not fit")
     limit = numbers(t, "limit", least=-np.inf, most=np.inf) if "limit" in t else np.full(len(lam), np.inf)
     need(len(objective) == len(uses) == ends[0][-1] and limit.shape == use.shape == lam.shape, "steps do not fit")
-    need(len(use) == ends[1][-1], "uses do not fit")
+    need(len(use) == ends[1][-1] and side.shape == pull.shape == target.shape, "uses or rows do not fit")
     below = proof.starts[(own := np.searchsorted(proof.starts, target, side="right")) - 1]  # own: layers from 1
     need(not pull[own == 1].any(), "a row of the first layer has a pull")
     slopes = table_of(t, "slope", slope, below, N)
@@ -410,8 +410,8 @@ def empty_box(W, b, C, d, box, exact, cuts):
 def check(proof_path, network_path, exact):
     """The sentence that was proved; NotProved says why not."""
     (W, b, threshold), arrays = read_network(network_path), read(proof_path)
-    header = json.loads(arrays["header"].tobytes().decode())
-    if header["format"] != "layercert certificate" or header["version"] not in (1, 2):
+    header, kinds = json.loads(arrays["header"].tobytes().decode()), {a.dtype.kind for a in arrays.values()}
+    if header["format"] != "layercert certificate" or header["version"] not in (1, 2) or kinds - set("iuf"):
         raise ValueError("it is no certificate of format 2")
     label, asked, p, r = header["label"], header.get("asked"), float(header["p"]), float(header["radius"])
     if label is not None and len(b[-1]) == 1:  # one output f: two classes with the outputs (threshold, f)
@@ -447,14 +447,13 @@ def check(proof_path, network_path, exact):
         need(((low <= v) & (v <= high)).all(), "the witness is outside the domain")
         need(is_unsafe(W, b, v, clauses), "the witness is not unsafe")
         moved = abs(fractions_of(v) - fractions_of(x)) * fractions_of(weights)
-        length = max(moved) if math.isinf(p) else sum(moved) if p == 1.0 else norm_up(list(moved), Fraction(p))
-        upper = -down(-Fraction(length))
+        upper = -down(-(max(moved) if math.isinf(p) else sum(moved) if p == 1.0 else norm_up(list(moved), Fraction(p))))
         need(upper * (1 - 1e-9) <= header["upper"] <= upper * (1 + 1e-9) + 1e-12, f"the witness is at distance {upper}")
-        witness = f"the witness, which is unsafe, lies at distance {upper:.9g}"
-    span, *box = (f"{v.min():.9g} to {v.max():.9g}" for v in (weights, low, high, high - low))
-    norm = ("l_inf" if math.isinf(p) else f"l_{p:g}") + f" (weights {span})" * ("weights" in arrays)
+        witness = f"the witness, which is unsafe, lies at distance {upper:.17g}"
+    span, *box = (f"{v.min():.17g} to {v.max():.17g}" for v in (weights, low, high, high - low))
+    norm = ("l_inf" if math.isinf(p) else f"l_{p:.17g}") + f" (weights {span})" * ("weights" in arrays)
     box = " inside the domain (low {}, high {}, width {})".format(*box) * ball.boxed
-    where = f"within {norm} distance {r:.9g} of x{box}"
+    where = f"within {norm} distance {r:.17g} of x{box}"
     claim = f"every point {where} is given class {label}" if r > 0 else "nothing is claimed of points around x"
     if r > 0 and (label is None or asked is not None):
         claim = f"no point {where} " + ("has an unsafe output" if label is None else f"is given class {asked}")
@@ -468,7 +467,8 @@ def check_clauses(clauses, targets, label, asked, classes):
     wanted = [] if label is None else [j for j in range(classes) if j != label] if asked is None else asked
     need(set(wanted) <= set(targets) and (label is None or (wanted and label in range(classes))), "a class is left out")
     for (C, d), j in zip(clauses, targets, strict=True):
-        need(len(d) and C.shape == (len(d), classes) and np.isfinite(C).all() and np.isfinite(d).all(), "a bad clause")
+        need(d.shape == (len(d) or 1,) and C.shape == (len(d), classes), "a clause's arrays do not fit")
+        need(np.isfinite([*C.flat, *d]).all(), "a clause has a number that is none")
         if label is not None:
             need(j in range(classes) and j in wanted, "a clause names no other class, or one that is not asked for")
             others = [label] if asked is None else [k for k in range(classes) if k != j]

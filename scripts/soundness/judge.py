@@ -89,11 +89,6 @@ class Judge:
                     top = min(top, (Fraction(float(end)) - a) / value)
         return max(top, ZERO)
 
-    def size(self) -> float:
-        """The length of x, up to a factor of the number of inputs."""
-        weights = [1.0] * len(self.x) if self.length.weights is None else [float(w) for w in self.length.weights]
-        return float(np.abs(self.x) @ weights)
-
     def scale(self, *claims: float) -> float:
         finite = [c for c in claims if math.isfinite(c)]
         return max([float(np.abs(self.x).max(initial=0.0)), 1e-3, *finite])
@@ -124,7 +119,7 @@ def faults(judge: Judge, result: lc.Result, rng: Generator, proved: float = 0.0,
         found += witness_faults(judge, result.witness, upper)
         if status == "not_robust" and judge.length.above(judge.offset(result.witness), radius):
             found.append("not_robust by a witness beyond the radius")
-    if status == "exact" and not upper - lower <= gap * upper + 1e-12 * judge.size():
+    if status == "exact" and not upper - lower <= gap * upper * (1 + 1e-9):
         found.append(f"exact with a gap: {lower} .. {upper}")
     if status == "robust" and not (lower >= radius or math.isinf(upper)):
         found.append(f"robust to {radius} with the bound {lower}")

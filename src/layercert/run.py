@@ -127,7 +127,7 @@ def closest(problem: Problem, how: How | None = None) -> Result:
     if session.proved and not session.found:
         status = Status.ROBUST
         note = note or _beyond(session)
-    elif progress.closed():
+    elif progress.met():
         status = Status.EXACT
     elif math.isinf(problem.radius) and progress.lower >= horizon(problem) * (1.0 - MARGIN):
         status = Status.ROBUST if math.isinf(progress.upper) else Status.UNDECIDED

@@ -17,14 +17,12 @@ from layercert.programs.stacks import make_chain
 from layercert.scaled import Scaled, scaled
 from layercert.search.adaptive import Recorder
 from layercert.search.events import Bound, Event, Improve, Nodes
-from layercert.search.incumbent import GRACE, Incumbent
+from layercert.search.incumbent import GRACE, NOISE, Incumbent
 from layercert.search.saved import Keeper, Saved, question_of
 from layercert.search.task import GAP, Task, horizon
 from layercert.system import clock
 from layercert.system.threads import one_thread
 
-#: Distances below this many times the size of x are rounding noise in x itself.
-NOISE = 1e-12
 #: The search looks this much (relative) beyond the radius, so that "nothing within the radius" is proved at the radius.
 MARGIN = 1e-9
 #: The note of an answer that the time limit left open.
@@ -131,13 +129,13 @@ class Progress:
     def seconds(self) -> float:
         return clock.now() - self.started
 
+    def met(self) -> bool:
+        """Upper and lower bound agree, up to the gap: the answer is exact."""
+        return self.upper - self.lower <= self.gap * self.upper < math.inf
+
     def closed(self) -> bool:
-        """Upper and lower bound agree, up to the gap."""
-        upper = self.upper
-        if math.isinf(upper):
-            return False
-        noise = NOISE * self.problem.norm.value(self.problem.x)
-        return upper - self.lower <= max(self.gap * upper, noise)
+        """There is nothing more to look for: the bounds meet, or differ by rounding in x."""
+        return self.met() or self.upper - self.lower <= self.incumbent.noise
 
 
 class Session:

@@ -77,3 +77,17 @@ def test_one_end_of_a_domain_alone_is_told(real: tuple[Network, Certificate], tm
 def test_the_stand_alone_checker_says_how_it_is_called(arguments: list[str], capsys: Any) -> None:
     assert alone.main(arguments) == 2
     assert "check_certificate.py PROOF.npz NETWORK.npz [--exact]" in capsys.readouterr().err
+
+
+def test_no_number_is_rounded(tmp_path: Path, capsys: Any) -> None:
+    """Unsafe points begin at 1 in any norm. With nine digits a radius next below would be told as 1, and with six p =
+    1.9999999 as the norm l_2, whose ball is larger."""
+    net = Network.from_arrays([np.array([[1.0, 0.0], [0.0, 0.0]])], [np.array([0.0, 1.0])])
+    radius, p = 1 - 1e-11, 2 - 1e-7
+    result = lc.verify(net, np.zeros(2), radius, p, method="adaptive", certificate=True)
+    assert result.certificate is not None
+    certificate = replace(result.certificate, radius=radius, witness=None, upper=np.inf)
+    package, other = sentences(net, certificate, tmp_path, capsys)
+    assert f"l{p} distance {radius} of x" in package
+    told = re.search(r"l_([0-9.]+) distance ([0-9.]+) of x", other)
+    assert told is not None and [float(part) for part in told.groups()] == [p, radius]

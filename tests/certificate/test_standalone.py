@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import math
 import zipfile
@@ -17,8 +18,9 @@ import pytest
 import layercert as lc
 from helpers.standalone import SCRIPT, alone
 from layercert.certificate.checker import check
-from layercert.certificate.claim import BoxTree, Certificate
+from layercert.certificate.claim import BoxTree, Certificate, load_certificate
 from layercert.certificate.steps import NAMES, StepTree
+from layercert.errors import InputError
 from layercert.network import Network
 
 
@@ -294,3 +296,23 @@ def test_neurons_that_are_off_cost_nothing(tmp_path: Path) -> None:
     result = lc.measure(net, np.array([-5e-18]), "linf", method="input-split", radius=6e-4, certificate=True)
     assert result.certificate is not None and isinstance(result.certificate.trees[0], BoxTree)
     assert code_of(net, result.certificate, tmp_path) == 0
+
+
+@pytest.mark.parametrize(("name", "change"), [
+    ("x", lambda a: a.astype(np.complex128)),
+    ("C0", lambda a: a.astype("U5")),
+    ("d0", lambda a: a.astype(bool)),
+    ("d0", lambda a: a[None]),
+    ("side0", lambda a: a.astype(np.float64)),
+])  # fmt: skip
+def test_arrays_of_other_types_are_refused_as_by_the_package(name: str, change: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    net = network_of(rng, [6, 10, 8, 3])
+    proof = lc.measure(net, rng.uniform(-1, 1, 6), "linf", certificate=True).certificate
+    assert proof is not None and code_of(net, proof, tmp_path) == 0
+    with np.load(tmp_path / "proof.npz") as file:
+        arrays = dict(file)
+    np.savez(tmp_path / "proof.npz", **{**arrays, name: change(arrays[name])})
+    assert alone.main([str(tmp_path / "proof.npz"), str(tmp_path / "network.npz")]) != 0
+    with contextlib.suppress(InputError):
+        assert not check(net, load_certificate(tmp_path / "proof.npz")).ok

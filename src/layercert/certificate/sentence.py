@@ -18,36 +18,41 @@ def sentence_of(problem: Problem, certificate: Certificate, upper: float, leaves
     if certificate.radius == 0 and certificate.witness is not None:  # of x itself nothing is said
         what = "with an unsafe output" if certificate.label is None else f"{given} class {classes}"
         here = f" inside the domain {domain}" if domain else ""
-        far = f"{norm} distance {upper:.9g} of x{weights}"
+        far = f"{norm} distance {_number(upper)} of x{weights}"
         return f"{_about(certificate)}: a point{here} {what} lies at {far} ({arithmetic})."
     if certificate.label is None and problem.reach <= certificate.radius:  # the reach is rounded up
         claim = f"no point of the domain {domain} has an unsafe output"
     elif certificate.label is None:
-        claim = f"no point within {norm} distance {certificate.radius:.9g} of x{where} has an unsafe output"
+        claim = f"no point within {norm} distance {_number(certificate.radius)} of x{where} has an unsafe output"
     elif certificate.asked is not None:
-        claim = f"no point within {norm} distance {certificate.radius:.9g} of x{where} is given class {classes}"
+        claim = f"no point within {norm} distance {_number(certificate.radius)} of x{where} is given class {classes}"
     else:
-        claim = f"every point within {norm} distance {certificate.radius:.9g} of x{where} is given class {classes}"
+        claim = f"every point within {norm} distance {_number(certificate.radius)} of x{where} is given class {classes}"
     text = f"{_about(certificate)}: {claim}"
     if certificate.witness is not None:
         what = "a point that is" if certificate.asked is not None else "a point that is not"
         what = "an unsafe point" if certificate.label is None else what
-        text += f", and {what} lies at distance {upper:.9g}"
+        text += f", and {what} lies at distance {_number(upper)}"
     elif problem.reach > certificate.radius:
         text += "; there is no witness, so no upper bound of the distance is proved"
     return f"{text} ({leaves} {'leaf' if leaves == 1 else 'leaves'}, {arithmetic})."
 
 
+def _number(value: float) -> str:
+    """A float as it is: rounded to fewer digits, a radius may be larger than what was proved."""
+    return repr(float(value)).removesuffix(".0")
+
+
 def _span(values: Vector) -> str:
     """The least and the largest number."""
-    least, most = (f"{end:.9g}" for end in (values.min(), values.max()))
+    least, most = (_number(end) for end in (values.min(), values.max()))
     return least if least == most else f"{least} to {most}"
 
 
 def _box(low: Vector, high: Vector) -> str:
     """The domain, so that nobody takes a small one for a large one."""
     if (low == low[0]).all() and (high == high[0]).all():
-        return f"[{low[0]:.9g}, {high[0]:.9g}]"
+        return f"[{_number(low[0])}, {_number(high[0])}]"
     return f"(low {_span(low)}, high {_span(high)}, width {_span(high - low)})"
 
 
