@@ -213,7 +213,6 @@ def in_range(values: Vector) -> Vector:
 
 def scaled(own: Halfspace) -> Halfspace:
     """The same halfspace in range: beta and the weights scaled together, so that the largest is one."""
-    alpha, beta, weights = (np.maximum(np.where(np.isfinite(part), part, 0.0), 0.0) for part in own[:3])
-    top = max(float(beta.max(initial=0.0)), float(weights.max(initial=0.0)))
-    scale = top if top > 0.0 else 1.0
-    return Halfspace(np.minimum(alpha, 1.0), beta / scale, weights / scale, own.facets)
+    from layercert.certify.digest import fitted
+
+    return Halfspace(*fitted(*own[:3]), own.facets)

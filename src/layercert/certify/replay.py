@@ -125,9 +125,12 @@ class Replay:
                 fix_known(self, batch[at], regions, at)
             some = lines_of(regions, np.array(going))
             halves = self.halfspaces(some, own)
-            for rounded in (True, False):
-                self._recall(batch, going, some, own, halves, rounded)
             closed, gaps = self.floats.excluded(halves), self._gaps(halves.g, halves.s)
+            stuck = [i for i, at in enumerate(going) if not closed[i] and self._is_stuck(batch[at], gaps[i])]
+            if stuck:
+                for rounded in (True, False):
+                    self._recall({i: batch[going[i]] for i in stuck}, some, own, halves, rounded)
+                closed, gaps = self.floats.excluded(halves), self._gaps(halves.g, halves.s)
             moves = self.moves([batch[at] for at in going], some, halves, own.facets is not None, closed)
             self.book(batch, going, some, own, halves)
             left = []
@@ -201,25 +204,22 @@ class Replay:
         own = scaled(branch.own)
         return own if branch.piece else rounded_to(own)
 
-    def _recall(
-        self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces, rounded: bool
-    ) -> None:
-        """Take the halfspace that the search ended with where it is better, the node is nearly closed and rounds gain
-        little.
+    def _is_stuck(self, branch: Branch, gap: float) -> bool:
+        """Is a node nearly closed, and rounds gain little? Where a program's parameters are used, they are the best."""
+        near = branch.gap < NEAR and not self._helps(branch, gap)
+        return near and bool(branch.plan.owns) and branch.own.facets is None
+
+    def _recall(self, stuck: dict[int, Branch], some: Any, own: Objectives, halves: Halfspaces, rounded: bool) -> None:
+        """Take the halfspace that the search ended with where it is better; `stuck`: by their lines.
 
         There an ascent of few steps no longer helps. Without rounding it is taken only where it closes the node: then
         a leaf is closed by a hair, and all slopes are stored in full.
         """
-        if all(batch[at].gap >= NEAR for at in going):
-            return
-        gaps = self._gaps(halves.g, halves.s)
-        stuck = [batch[at].gap < NEAR and not self._helps(batch[at], gaps[i]) for i, at in enumerate(going)]
-        near = np.array([i for i, at in enumerate(going) if stuck[i] and batch[at].plan.owns], np.intp)
-        bent = np.array([batch[at].own.facets is not None for at in going])  # a program's: it is the best already
-        near = near[~self.floats.excluded(halves)[near] & ~bent[near]]
+        near = np.array(list(stuck), np.intp)
+        near = near[~self.floats.excluded(halves)[near]]
         if not len(near):
             return
-        last = [scaled(batch[going[i]].plan.owns[0])._replace(facets=None) for i in near]
+        last = [scaled(stuck[i].plan.owns[0])._replace(facets=None) for i in near.tolist()]
         theirs = stacked([rounded_to(one) if rounded else one for one in last])
         found = self.floats.halfspaces(self.clause.C, self.clause.d, lines_of(some, near), theirs)
         ours, others = (self._gaps(g, s) for g, s in ((halves.g[near], halves.s[near]), (found.g, found.s)))
@@ -230,7 +230,7 @@ class Replay:
         if halves.uppers is not None:
             put([part.T for part in halves.uppers], near[better], [part.T for part in found.uppers], better)
         for j in better:
-            batch[going[near[j]]].own = last[j]
+            stuck[int(near[j])].own = last[j]
 
     def _gaps(self, g: Matrix, s: Vector) -> Vector:
         """How far halfspaces are from excluding the ball, in units of what it would take."""
@@ -274,7 +274,7 @@ class Replay:
     def tighten(self, branch: Branch, regions: Any, at: int, halves: Halfspaces, half: int) -> bool:
         """Bound all open neurons on the cap, layer by layer; True when the node turns out empty."""
         from layercert.certificate.lanes import take
-        from layercert.certify.digest import digest
+        from layercert.certify.digest import digest, worth
 
         step, cap = branch.node.steps[-1], self.ascent.cap(halves.g[half], float(halves.s[half]))
         for k in range(len(self.starts) - 1):
@@ -287,7 +287,7 @@ class Replay:
             for begin in range(0, len(free), LANES // 2):
                 some = free[begin : begin + LANES // 2]
                 for turn in range(2 if branch.moving and k > 0 else 1):
-                    uses = self._rows(branch, regions, at, half, some)
+                    uses = self._rows(branch, regions, at, half, some, first)
                     trace = np.zeros((first, len(uses.neuron)))
                     G, c, size = self.floats.functions(regions, halves, k, uses, trace)
                     lams = self.ascent.multipliers(G, cap)
@@ -298,7 +298,7 @@ class Replay:
                 values = self.floats.least(G, c, size, halves, uses.half, lams)
                 shares = (lams + uses.pull) * branch.moves
                 values = self.doubt.limits(lines, trace, values, shares)
-                which = self._better(regions, at, uses, values)
+                which = worth(values, uses.neuron, uses.side, regions.lo[at], regions.hi[at], NARROWER)
                 if not len(which):
                     continue
                 own = np.where((lams[which] > 0) | (uses.pull[which] > 0), step.event, -1)
@@ -328,19 +328,13 @@ class Replay:
             moved = self.ascent.move(line_of(regions, at), k, done, known.known[rows])
             stored(known, rows, regions.phase[at, : len(done.trace)], moved)
 
-    def _better(self, regions: Any, at: int, uses: Any, values: Vector) -> Indices:
-        """Which bounds are worth a row."""
-        lo, hi = regions.lo[at, uses.neuron], regions.hi[at, uses.neuron]
-        gain = values - np.where(uses.side > 0, lo, -hi)
-        return np.flatnonzero(np.isfinite(values) & ((gain > NARROWER * (hi - lo)) | ((gain > 0) & (values >= 0))))
-
-    def _rows(self, branch: Branch, regions: Any, at: int, half: int, neurons: Indices) -> Any:
-        """Rows for both sides of some neurons, with the parameters that the search left."""
+    def _rows(self, branch: Branch, regions: Any, at: int, half: int, neurons: Indices, below: int) -> Any:
+        """Rows for both sides of some neurons, with `below` in the layers below, and the parameters that the search
+        left."""
         from layercert.certificate.lanes import Uses
         from layercert.certify.digest import recall
 
         m = 2 * len(neurons)
-        below = int(self.starts[np.searchsorted(self.starts, neurons[0], side="right") - 1])
         both, side = np.concatenate([neurons, neurons]), np.ones(m)
         side[len(neurons) :] = -1.0
         near = branch.own.alpha - 0.5 if branch.better is None else branch.better.point
