@@ -18,12 +18,13 @@ from helpers.standalone import alone
 from layercert import shipped
 from layercert.certificate.claim import Certificate
 from layercert.certify import Recording
+from layercert.certify.branch import goals_of
 from layercert.certify.kept import packed, resumed
 from layercert.facets import Facets
 from layercert.network import Network
 from layercert.problem import robustness
 from layercert.run import How, closest
-from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.record import Fixed, Halfspace
 from layercert.search.events import Event
 from layercert.search.saved import Saved
 from layercert.session import Progress
@@ -141,3 +142,31 @@ def test_what_is_packed_is_what_was_told() -> None:
     # nodes that came after the others were written down: the parent waits again, with what it proved itself
     cut = resumed(Recording(), packed(recording, ball, 3), None)
     assert cut.plans[1].children is None and set(cut.plans) == {0, 1, 2} and cut.reached(2) == 0.5
+
+
+def test_what_was_fixed_is_kept_on_the_way_and_joined() -> None:
+    def own(alpha: float) -> Halfspace:
+        return Halfspace(np.full(3, alpha), np.zeros(3), np.ones(1))
+
+    recording, elsewhere = Recording(), Recording()
+    here, there = (each.ball(2.0, None) for each in (recording, elsewhere))  # type: ignore[arg-type]
+    here.root(0, 0)
+    here.split(0, 1, (1, 2))
+    here.bounded(1, 0.5, own(0.0))
+    there.bounded(7, 0.6, own(0.2))
+    there.bounded(7, 0.7, own(0.4))
+    there.fixed(7, own(0.4), Fixed(np.array([2]), np.array([-1.0]), np.array([0.25])))
+    there.bounded(7, 0.8, own(1.0))
+    recording.join(here, elsewhere.packed(there, 8), {7: 1}.__getitem__)
+    for ball in (here, resumed(Recording(), packed(recording, here, 3), None)):
+        plan = ball.plans[1]
+        assert plan.entry == 0.5 and plan.bound == 0.8
+        assert [each.alpha[0] for each in plan.owns] == [1.0, 0.0]  # the last one and the first
+        (stage,) = plan.stages
+        assert stage.bound == 0.7 and stage.own.alpha[0] == 0.4
+        assert [part.tolist() for part in stage.fixed] == [[2], [-1.0], [0.25]]
+    # in the order of the search: up to the bound that it had first, what it fixed then, and how it ended
+    goals = goals_of(plan, 1.0, own(0.5))
+    assert [goal.own.alpha[0] for goal in goals] == [0.0, 0.4, 1.0]
+    assert [goal.gap for goal in goals] == pytest.approx([0.5, 0.3, 0.0])
+    assert [goal.fixed is not None for goal in goals] == [False, True, False]

@@ -14,7 +14,7 @@ from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.certificate.setting import Setting
 from layercert.problem import Clause
 from layercert.search.adaptive.leaf import Leaves
-from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, POINT, ROWS, Model, build
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, POINT, ROWS, SHARE, Model, build
 from layercert.search.adaptive.node import settle
 from layercert.search.adaptive.pieces import is_sparse
 from layercert.search.adaptive.record import Fixed, Halfspace
@@ -116,6 +116,11 @@ class Ascent:
         state[PHASE], state[LO], state[HI] = region.phase[0], region.lo[0], region.hi[0]
         state[ALPHA], state[BETA], state[POINT] = own.alpha, own.beta, own.alpha - 0.5
         model = self.model
+        if own.facets is not None:
+            hulls = self.programs[0].hulls
+            assert hulls is not None
+            model = model._replace(facets=hulls.table(own.facets, self.setting.r * ENOUGH))
+            state[SHARE, own.facets.neurons] = own.facets.shares
         mu = np.zeros(int(np.diff(model.first).max()))
         mu[: len(own.weights)] = own.weights
         at = self._number(clause)
@@ -123,7 +128,11 @@ class Ascent:
         drop_betas(model, lanes)
         optimise(model, lanes, self.setting.r * ENOUGH, steps, np.zeros((1, len(self.setting.x))), clock.timer())
         store(lanes, 0, state, mu)
-        return Better(Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu[: len(own.weights)]), state[POINT], state)
+        facets = own.facets
+        if facets is not None:
+            facets = facets._replace(shares=state[SHARE, facets.neurons].copy())
+        found = Halfspace(state[ALPHA].copy(), state[BETA].copy(), mu[: len(own.weights)], facets)
+        return Better(found, state[POINT], state)
 
     @cached_property
     def has_programs(self) -> bool:

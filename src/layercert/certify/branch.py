@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,26 @@ from layercert.arrays import Indices, Vector
 from layercert.certify.ascent import STEPS, Better
 from layercert.certify.log import Node
 from layercert.certify.recording import Plan, Snapshot
-from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.record import Fixed, Halfspace
+
+
+class Goal(NamedTuple):
+    """A halfspace of the search at some node, how far it was from closing it there (0: it closed it), and what it
+    fixed."""
+
+    own: Halfspace
+    gap: float = 0.0
+    fixed: Fixed | None = None
+
+
+def goals_of(plan: Plan, radius: float, own: Halfspace) -> list[Goal]:
+    """What the search did at a node, in its order; `own` for a node that it did not bound."""
+    owns, goals = plan.owns or [own], list[Goal]()
+    if plan.stages or plan.children is not None:
+        first = owns[0] if plan.root or not plan.stages else owns[-1]
+        goals.append(Goal(first, 1.0 - plan.entry / radius))
+    goals += [Goal(stage.own, 1.0 - stage.bound / radius, stage.fixed) for stage in plan.stages]
+    return goals if plan.children is not None else [*goals, Goal(owns[0])]
 
 
 @dataclass
@@ -25,13 +45,34 @@ class Branch:
     phase: NDArray[np.int8]
     given_by: Indices  # which events gave the bounds (digest.py)
     rows: Snapshot | None
+    goals: list[Goal]  # what the search did here and is still to be done, in its order
     moves: float = 0.0  # how far its halfspace can move (doubt.py)
-    owns: list[Halfspace] = field(default_factory=list)
     gap: float = np.inf
-    turns: int = 0
+    tries: int = 0  # at this goal
     better: Better | None = None  # the last parameters that were found here
     moving: bool = False  # rows are moved from pass to pass, in a store of its own
     steps: int = STEPS  # of an ascent of its halfspace
+    by_programs: bool = False  # its halfspaces are those of linear programs
     piece: bool = False  # a linear piece with its own multipliers: nothing is left to try
     recalled: bool = False  # a linear piece was tried with what the search ended with
     done: bool = False
+
+    def __post_init__(self) -> None:
+        self.own = self.goal.own  # parameters of its halfspace
+
+    @property
+    def goal(self) -> Goal:
+        return self.goals[0]
+
+    @property
+    def ends(self) -> bool:
+        """Is it to be closed here, by what comes next?"""
+        return self.plan.children is None and len(self.goals) == 1
+
+    def go_on(self) -> bool:
+        """To the next goal; False where that was the last one."""
+        if len(self.goals) == 1:
+            return False
+        self.goals = self.goals[1:]
+        self.own, self.gap, self.tries = self.goal.own, np.inf, 0
+        return True

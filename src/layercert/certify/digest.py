@@ -198,6 +198,37 @@ def cap_multipliers(G: Matrix, cap: Cap, model: Model) -> Vector:
 
 
 @njit
+def fitted(alpha: Vector, beta: Vector, weights: Vector) -> tuple[Vector, Vector, Vector]:
+    """Parameters of a halfspace in range (recording.scaled)."""
+    slopes, sides, rows, top = np.zeros(len(alpha)), np.zeros(len(beta)), np.zeros(len(weights)), 0.0
+    for i in range(len(alpha)):
+        if np.isfinite(alpha[i]):
+            slopes[i] = min(max(alpha[i], 0.0), 1.0)
+    for values, out in ((beta, sides), (weights, rows)):
+        for i in range(len(values)):
+            if np.isfinite(values[i]):
+                out[i] = max(values[i], 0.0)
+                top = max(top, out[i])
+    if top > 0.0:
+        sides /= top
+        rows /= top
+    return slopes, sides, rows
+
+
+@njit
+def worth(values: Vector, neurons: Indices, side: Vector, lo: Vector, hi: Vector, share: float) -> Indices:
+    """Which bounds side * z >= value of some neurons settle a sign, or narrow the range by more than this share."""
+    out, count = np.empty(len(values), np.intp), 0
+    for r in range(len(values)):
+        low, high, value = lo[neurons[r]], hi[neurons[r]], values[r]
+        gain = value - (low if side[r] > 0.0 else -high)
+        if np.isfinite(value) and (gain > share * (high - low) or (gain > 0.0 and value >= 0.0)):
+            out[count] = r
+            count += 1
+    return out[:count].copy()
+
+
+@njit
 def mark(needed: Mask, begin: Indices, deps: Indices) -> None:
     """All events that the needed ones rest on; what an event rests on comes before it."""
     for event in range(len(needed) - 1, -1, -1):

@@ -18,8 +18,8 @@ from layercert.certify.aims import rounded_to, stacked
 from layercert.certify.branch import Branch
 from layercert.certify.facets import needs_with_facets
 from layercert.certify.log import Aim, Node, Step
-from layercert.certify.recording import Stage, in_range, scaled
-from layercert.search.adaptive.record import Halfspace
+from layercert.certify.recording import in_range, scaled
+from layercert.search.adaptive.record import Fixed, Halfspace
 
 if TYPE_CHECKING:
     from layercert.certify.replay import Replay
@@ -42,33 +42,19 @@ class _Leaves:
         return self.neurons[which], self.sides[which], self.multipliers[which]
 
 
-def replay_stages(replay: Replay, branch: Branch) -> None:
-    """Do at a node what the search did after its programs: fix neurons, then bound others on the cap."""
-    for stage in branch.plan.stages:
-        own, scale = rounded_to(scaled(stage.own)), _scale(stage.own)
-        _fix(replay, branch, stage, own, scale)
-        regions = regions_of(branch.lo[None], branch.hi[None], branch.phase[None])
-        halves = replay.halfspaces(regions, stacked([own]))
-        replay.book([branch], [0], regions, stacked([own]), halves)
-        closed = replay.floats.excluded(halves)
-        branch.moves = float(replay.moves([branch], regions, halves, own.facets is not None, closed)[0])
-        if closed[0]:
-            branch.node.closers.append(branch.node.steps[-1].event)
-            branch.done = True
-        elif replay.tighten(branch, regions, 0, halves, 0):
-            branch.done = True
-        branch.lo, branch.hi, branch.phase = regions.lo[0], regions.hi[0], regions.phase[0]
-        if branch.done:
-            return
-
-
-def fix_better(replay: Replay, branch: Branch, regions: Any, at: int) -> None:
-    """The same for what the parameters that were found here fix, once; the node is line `at` of the regions."""
-    if branch.better is None or branch.better.fixed is None or not len(branch.better.fixed.neurons):
+def fix_known(replay: Replay, branch: Branch, regions: Any, at: int) -> None:
+    """Fix at a node, line `at` of the regions, what the search fixed there, and what parameters that were found here
+    fix."""
+    found = [(branch.goal.own, branch.goal.fixed)]
+    if branch.better is not None:
+        found.append((branch.better.own, branch.better.fixed))
+        branch.better = branch.better._replace(fixed=None)
+    some = [(own, fixed) for own, fixed in found if fixed is not None and len(fixed.neurons)]
+    if not some:
         return
-    stage, branch.better = Stage(branch.better.own, branch.better.fixed), branch.better._replace(fixed=None)
     branch.lo, branch.hi, branch.phase = (part[at].copy() for part in regions[:3])
-    _fix(replay, branch, stage, rounded_to(scaled(stage.own)), _scale(stage.own))
+    for known, fixed in some:
+        _fix(replay, branch, fixed, rounded_to(scaled(known)), _scale(known))
     own = regions_of(branch.lo[None], branch.hi[None], branch.phase[None])
     for whole, mine in zip(regions, own, strict=True):
         whole[at] = mine[0]
@@ -80,9 +66,9 @@ def _scale(own: Halfspace) -> float:
     return top if top > 0.0 else 1.0
 
 
-def _fix(replay: Replay, branch: Branch, stage: Stage, own: Halfspace, scale: float) -> None:
-    """Split off what the stage excludes, as far as the checker's bounds exclude it too."""
-    neurons, sides, by = stage.fixed
+def _fix(replay: Replay, branch: Branch, fixed: Fixed, own: Halfspace, scale: float) -> None:
+    """Split off what a halfspace excludes, as far as the checker's bounds exclude it too."""
+    neurons, sides, by = fixed
     by = in_range(np.where(np.isfinite(by), by / scale, 0.0)).astype(np.float32).astype(np.float64)
     free = (branch.phase[neurons] == 0) & (branch.lo[neurons] < 0) & (branch.hi[neurons] > 0)
     first = np.zeros(len(neurons), np.bool_)
@@ -131,7 +117,14 @@ def _split_off(
         node.neuron, node.children, node.splits = int(i), [Node(), Node()], splits
         stays, goes = (0, 1) if side > 0 else (1, 0)
         leaf = Branch(
-            node.children[goes], branch.plan, branch.lo, branch.hi, branch.phase, branch.given_by.copy(), None
+            node.children[goes],
+            branch.plan,
+            branch.lo,
+            branch.hi,
+            branch.phase,
+            branch.given_by.copy(),
+            None,
+            branch.goals,
         )
         leaf.given_by[2 * i + goes] = splits[goes]
         parts.append(leaf)

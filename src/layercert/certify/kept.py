@@ -77,10 +77,12 @@ def _arrays(forest: Forest, made: int | None, name: str, most: int) -> Arrays:
         "root_node": np.array(list(forest.roots.values()), np.int64),
         "number": np.array(list(known), np.int64),
         "bound": np.array([plan.bound for plan in plans]),
+        "entry": np.array([plan.entry for plan in plans]),
         "neuron": np.array([plan.neuron for plan in plans], np.int64),
         "children": np.array(children, np.int64).reshape(len(plans), 2),
         "owns": np.array([len(plan.owns) for plan in plans], np.int64),
         "stages": np.array([len(plan.stages) for plan in plans], np.int64),
+        "stage_bound": np.array([stage.bound for stage in stages]),
         "fixed_count": np.array([len(each.neurons) for each in fixed], np.int64),
         "fixed_at": _flat((each.neurons for each in fixed), np.int32),
         "fixed_side": _flat((each.sides for each in fixed), np.int8),
@@ -136,6 +138,8 @@ def _forest(arrays: Arrays, name: str, model: Model | None) -> Forest:
     held = {key[len(name) :]: value for key, value in arrays.items() if key.startswith(name)}
     forest = Forest(float(held["radius"][0]), model)
     halfspaces, snapshots = _read_halfspaces(held), _read_snapshots(held)
+    for key, where in (("entry", "number"), ("stage_bound", "fixed_count")):  # files of 2026-11-17 have none
+        held.setdefault(key, np.full(len(held[where]), -np.inf))
     count = int(held["owns"].sum())
     owns, stages = iter(halfspaces[:count]), iter(_read_stages(halfspaces[count:], held))
     for i, node in enumerate(held["number"].tolist()):
@@ -144,6 +148,7 @@ def _forest(arrays: Arrays, name: str, model: Model | None) -> Forest:
             [next(owns) for _ in range(held["owns"][i])],
             None if held["rows"][i] < 0 else snapshots[held["rows"][i]],
             float(held["bound"][i]),
+            float(held["entry"][i]),
             int(held["neuron"][i]),
             None if on < 0 else (on, off),
             stages=[next(stages) for _ in range(held["stages"][i])],
@@ -175,7 +180,8 @@ def _read_halfspaces(held: Arrays) -> list[Halfspace]:
 
 def _read_stages(owns: Sequence[Halfspace], held: Arrays) -> list[Stage]:
     at, side, by = (_cut(held[f"fixed_{name}"], held["fixed_count"]) for name in ("at", "side", "by"))
-    return [Stage(own, Fixed(at[i].astype(np.intp), side[i].astype(np.float64), by[i])) for i, own in enumerate(owns)]
+    fixed = (Fixed(at[i].astype(np.intp), side[i].astype(np.float64), by[i]) for i in range(len(owns)))
+    return [Stage(*each) for each in zip(owns, fixed, held["stage_bound"].tolist(), strict=True)]
 
 
 def _read_snapshots(held: Arrays) -> list[Snapshot]:

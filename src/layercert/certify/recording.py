@@ -34,20 +34,22 @@ class Snapshot(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A halfspace of a node and the neurons of which it excludes one side."""
+    """A halfspace of a node, the neurons of which it excludes one side, and what it proves of the node."""
 
     own: Halfspace
     fixed: Fixed
+    bound: float
 
 
 @dataclass
 class Plan:
-    """A node: the parameters of its halfspaces, the last one first; its rows; the search's split of it if any; what was
-    fixed there, in order."""
+    """A node: the parameters of its halfspaces, the last one first (of a node that is no root, the last one and the
+    first); its rows; the search's split of it if any; what was fixed there, in order."""
 
     owns: list[Halfspace] = field(default_factory=list)
     rows: Snapshot | None = None
     bound: float = -math.inf
+    entry: float = -math.inf  # the bound before anything was fixed; but for roots, the first one
     neuron: int = -1  # counted over all layers
     children: tuple[int, int] | None = None
     root: bool = False
@@ -101,13 +103,15 @@ class Forest:
     def bounded(self, node: int, bound: float, own: Halfspace) -> None:
         plan = self.plan(node)
         if bound > plan.bound or not plan.owns:
-            copied = _copied(own)
             # a root's bounds are those of the whole ball, so that its first halfspaces are of use as well
-            plan.owns = [copied, *(plan.owns if plan.root else [])]
+            owns = [_copied(own), *plan.owns]
+            plan.owns = owns if plan.root else _ends(owns)
+        if not plan.stages and (plan.root or plan.entry == -math.inf):
+            plan.entry = bound
         plan.bound = max(plan.bound, bound)
 
     def fixed(self, node: int, own: Halfspace, fixed: Fixed) -> None:
-        self.plan(node).stages.append(Stage(_copied(own), fixed))
+        self.plan(node).stages.append(Stage(_copied(own), fixed, self.plan(node).bound))
 
     def split(self, node: int, neuron: int, children: tuple[int, int]) -> None:
         plan = self.plan(node)
@@ -122,7 +126,10 @@ class Forest:
         for number, theirs in other.plans.items():
             plan = self.plan(here(number))
             if theirs.owns and (theirs.bound > plan.bound or not plan.owns):
-                plan.owns = [*theirs.owns, *(plan.owns if plan.root else [])]
+                owns = [*theirs.owns, *plan.owns]
+                plan.owns = owns if plan.root else _ends(owns)
+            plan.entry = theirs.entry if plan.entry == -math.inf else plan.entry
+            plan.stages += theirs.stages
             plan.bound = max(plan.bound, theirs.bound)
             if theirs.rows is not None:
                 plan.rows = theirs.rows if self._taken <= IN_ALL else self._last
@@ -178,6 +185,11 @@ class Recording:
         return max(wide or self.forests, key=lambda forest: forest.reached(clauses), default=Forest(radius))
 
 
+def _ends(owns: list[Halfspace]) -> list[Halfspace]:
+    """The last one and the first."""
+    return owns[:1] if len(owns) == 1 else [owns[0], owns[-1]]
+
+
 def _copied(own: Halfspace) -> Halfspace:
     """Not the views of what a kernel will overwrite."""
     alpha, beta, weights = (np.array(part, dtype=np.float64) for part in own[:3])
@@ -201,7 +213,6 @@ def in_range(values: Vector) -> Vector:
 
 def scaled(own: Halfspace) -> Halfspace:
     """The same halfspace in range: beta and the weights scaled together, so that the largest is one."""
-    alpha, beta, weights = (np.maximum(np.where(np.isfinite(part), part, 0.0), 0.0) for part in own[:3])
-    top = max(float(beta.max(initial=0.0)), float(weights.max(initial=0.0)))
-    scale = top if top > 0.0 else 1.0
-    return Halfspace(np.minimum(alpha, 1.0), beta / scale, weights / scale, own.facets)
+    from layercert.certify.digest import fitted
+
+    return Halfspace(*fitted(*own[:3]), own.facets)

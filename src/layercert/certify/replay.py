@@ -1,9 +1,11 @@
 """Trees of format 2 made: a recorded search is replayed in the checker's own arithmetic, a little more cautiously.
 
-At each node the search's halfspace is tried on the checker's own bounds. If it does not close the node, rows bound
-neurons on its cap, with the parameters that the search left; so round after round, as long as that helps. Nothing is
-optimised, but where a node that the search closed stays open: there the halfspace is (ascent.py), and in the end the
-node is split further. What no leaf rests on is left out (log.py).
+At each node the search's halfspaces are tried on the checker's own bounds, in the search's order (branch.Goal). While
+one proves less here than it did there, rows bound neurons on its cap, with the parameters that the search left; so
+round after round, as long as that helps. Where it proves as much, what the search did next will do here as well:
+whoever falls behind at one node finds half of the neurons open that were fixed below it. Halfspaces move between
+rounds (ascent.py); linear programs are solved, and nodes split further, only where the search closed a node and none of
+this does. What no leaf rests on is left out (log.py).
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from layercert.certificate.step_walk import lines_of
 from layercert.certificate.steps import StepTree
 from layercert.certify.aims import put, rounded_to, stacked
 from layercert.certify.ascent import MANY_STEPS, STEPS, Ascent, Pass
-from layercert.certify.branch import Branch
+from layercert.certify.branch import Branch, goals_of
 from layercert.certify.doubt import Doubt
 from layercert.certify.facets import counting
-from layercert.certify.fixing import fix_better, replay_stages
+from layercert.certify.fixing import fix_known
 from layercert.certify.hulled import HulledRows
 from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
 from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot
@@ -36,8 +38,8 @@ from layercert.system import clock
 CAUTION = 2.0
 #: Nodes that are worked on together.
 TOGETHER = 16
-#: Most rounds of tightening at the root and at a leaf; a node that is split has one.
-ROOT_ROUNDS, LEAF_ROUNDS = 24, 12
+#: Most rounds of tightening at the root, at a leaf, and for each thing that the search did at another node.
+ROOT_ROUNDS, LEAF_ROUNDS, SPLIT_ROUNDS = 24, 12, 4
 #: A round that does not close this share of the gap is the last one without repair, or the last one.
 WORTHWHILE = 0.03
 #: Below this gap the search's last halfspace is tried beside the one that was found here.
@@ -87,10 +89,10 @@ class Replay:
         n, m = self.log.neurons, len(self.clause.d)
         plan = forest.plans.get(forest.roots.get(clause, -1), Plan())
         start = self.floats.start
+        own = Halfspace(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m))
         root = Branch(
             self.log.root, plan, start.lo[0].copy(), start.hi[0].copy(), start.phase[0].copy(),
-            np.full(2 * n, -1, np.int64), None,
-            moving=self.thorough, owns=plan.owns or [Halfspace(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m))],
+            np.full(2 * n, -1, np.int64), None, goals_of(plan, self.setting.r, own), moving=self.thorough,
         )  # fmt: skip
         closed = self.hulled is not None and self.hulled.begin(self, root)
         stack = [] if closed else [root]
@@ -100,8 +102,7 @@ class Replay:
             for branch in batch:
                 known = branch.plan.rows or branch.rows
                 branch.rows = self._own_rows(known) if branch.moving else known
-                replay_stages(self, branch)
-            self._work([branch for branch in batch if not branch.done])
+            self._work(batch)
             for branch in batch:
                 if not branch.done:
                     stack.extend(reversed(self._children(branch)))
@@ -126,12 +127,15 @@ class Replay:
             clock.check()
             own = stacked([self._aim(batch[at], regions, at) for at in going])
             for at in going:
-                fix_better(self, batch[at], regions, at)
+                fix_known(self, batch[at], regions, at)
             some = lines_of(regions, np.array(going))
             halves = self.halfspaces(some, own)
-            for rounded in (True, False):
-                self._recall(batch, going, some, own, halves, rounded)
             closed, gaps = self.floats.excluded(halves), self._gaps(halves.g, halves.s)
+            stuck = [i for i, at in enumerate(going) if not closed[i] and self._is_stuck(batch[at], gaps[i])]
+            if stuck:
+                for rounded in (True, False):
+                    self._recall({i: batch[going[i]] for i in stuck}, some, own, halves, rounded)
+                closed, gaps = self.floats.excluded(halves), self._gaps(halves.g, halves.s)
             moves = self.moves([batch[at] for at in going], some, halves, own.facets is not None, closed)
             self.book(batch, going, some, own, halves)
             left = []
@@ -144,10 +148,11 @@ class Replay:
                 elif self._goes_on(branch, float(gaps[i])):
                     branch.moves = float(moves[i])
                     branch.done = self.tighten(branch, regions, at, halves, i)
-                    if branch.plan.root or branch.plan.children is None:  # else its children go on
-                        left.append(at)
+                    left.append(at)
                 else:
                     branch.node.steps.pop()
+                    if branch.go_on():
+                        left.append(at)
             going = [at for at in left if not batch[at].done]
         for at, branch in enumerate(batch):
             branch.lo, branch.hi, branch.phase = regions.lo[at], regions.hi[at], regions.phase[at]
@@ -167,19 +172,21 @@ class Replay:
 
     def _goes_on(self, branch: Branch, gap: float) -> bool:
         """Is another round worth it? With the same parameters while they help, then with better ones."""
-        plan = branch.plan
-        most = ROOT_ROUNDS if plan.root else LEAF_ROUNDS
         helped = self._helps(branch, gap)
         branch.gap = min(gap, branch.gap)
-        branch.turns += 1
-        if branch.piece or branch.turns > most:
+        branch.tries += 1
+        most = ROOT_ROUNDS if branch.plan.root else LEAF_ROUNDS if branch.ends else SPLIT_ROUNDS
+        as_good = not branch.ends and gap <= branch.goal.gap  # as the search was: what it did next will do here
+        if branch.piece or branch.tries > most or as_good:
             return False
-        if branch.recalled:
+        if branch.recalled or helped:
             return True
-        if helped or plan.children is not None:
-            return helped
         if not branch.moving:
             branch.moving, branch.rows = True, self._own_rows(branch.rows)
+        elif not branch.ends:
+            return False
+        elif self.ascent.has_programs and not branch.by_programs:
+            branch.by_programs = True
         elif gap < NEAR and branch.steps == STEPS:
             branch.steps = MANY_STEPS
         else:
@@ -192,36 +199,32 @@ class Replay:
         if leaf and not branch.recalled and regions.side[at].all():
             branch.recalled = True  # if the search solved its program, these are the multipliers
             return scaled(branch.plan.owns[0])._replace(facets=None)
-        bent = branch.owns[0].facets is not None and not branch.moving
-        if regions.side[at].all() or (not bent and (branch.plan.root or branch.turns)):
+        if regions.side[at].all() or branch.plan.root or branch.tries:
             self.repaired += 1
-            if branch.plan.children is None and branch.turns and self.ascent.has_programs:
-                branch.better = self.ascent.programmed(self.clause, line_of(regions, at), branch.owns[0])
+            if branch.by_programs:
+                branch.better = self.ascent.programmed(self.clause, line_of(regions, at), branch.own)
             else:
-                branch.better = self.ascent.improved(self.clause, line_of(regions, at), branch.owns[0], branch.steps)
-            branch.owns, branch.piece = [branch.better.own], branch.better.state is None
-        own = scaled(branch.owns[-1])
+                branch.better = self.ascent.improved(self.clause, line_of(regions, at), branch.own, branch.steps)
+            branch.own, branch.piece = branch.better.own, branch.better.state is None
+        own = scaled(branch.own)
         return own if branch.piece else rounded_to(own)
 
-    def _recall(
-        self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces, rounded: bool
-    ) -> None:
-        """Take the halfspace that the search ended with where it is better, the node is nearly closed and rounds gain
-        little.
+    def _is_stuck(self, branch: Branch, gap: float) -> bool:
+        """Is a node nearly closed, and rounds gain little? Where a program's parameters are used, they are the best."""
+        near = branch.gap < NEAR and not self._helps(branch, gap)
+        return near and bool(branch.plan.owns) and branch.own.facets is None
+
+    def _recall(self, stuck: dict[int, Branch], some: Any, own: Objectives, halves: Halfspaces, rounded: bool) -> None:
+        """Take the halfspace that the search ended with where it is better; `stuck`: by their lines.
 
         There an ascent of few steps no longer helps. Without rounding it is taken only where it closes the node: then
         a leaf is closed by a hair, and all slopes are stored in full.
         """
-        if all(batch[at].gap >= NEAR for at in going):
-            return
-        gaps = self._gaps(halves.g, halves.s)
-        stuck = [batch[at].gap < NEAR and not self._helps(batch[at], gaps[i]) for i, at in enumerate(going)]
-        near = np.array([i for i, at in enumerate(going) if stuck[i] and batch[at].plan.owns], np.intp)
-        bent = np.array([batch[at].owns[0].facets is not None for at in going])  # a program's: it is the best already
-        near = near[~self.floats.excluded(halves)[near] & ~bent[near]]
+        near = np.array(list(stuck), np.intp)
+        near = near[~self.floats.excluded(halves)[near]]
         if not len(near):
             return
-        last = [scaled(batch[going[i]].plan.owns[0])._replace(facets=None) for i in near]
+        last = [scaled(stuck[i].plan.owns[0])._replace(facets=None) for i in near.tolist()]
         theirs = stacked([rounded_to(one) if rounded else one for one in last])
         found = self.floats.halfspaces(self.clause.C, self.clause.d, lines_of(some, near), theirs)
         ours, others = (self._gaps(g, s) for g, s in ((halves.g[near], halves.s[near]), (found.g, found.s)))
@@ -232,7 +235,7 @@ class Replay:
         if halves.uppers is not None:
             put([part.T for part in halves.uppers], near[better], [part.T for part in found.uppers], better)
         for j in better:
-            batch[going[near[j]]].owns = [last[j]]
+            stuck[int(near[j])].own = last[j]
 
     def _gaps(self, g: Matrix, s: Vector) -> Vector:
         """How far halfspaces are from excluding the ball, in units of what it would take."""
@@ -276,18 +279,20 @@ class Replay:
     def tighten(self, branch: Branch, regions: Any, at: int, halves: Halfspaces, half: int) -> bool:
         """Bound all open neurons on the cap, layer by layer; True when the node turns out empty."""
         from layercert.certificate.lanes import take
-        from layercert.certify.digest import digest
+        from layercert.certify.digest import digest, worth
 
         step, cap = branch.node.steps[-1], self.ascent.cap(halves.g[half], float(halves.s[half]))
         for k in range(len(self.starts) - 1):
             first, last = int(self.starts[k]), int(self.starts[k + 1])
             free = self.floats.net.order[first:last]
             free = free[regions.side[at, free] == 0]
+            if k == len(self.starts) - 2:  # no row reads bounds of the last layer, and F those below a chord alone
+                free = free[halves.uppers.coef[free, half] < 0]
             lines = self.doubt.lines(line_of(regions, at), branch.given_by[None])[0] if k > 0 else regions.lo[at]
             for begin in range(0, len(free), LANES // 2):
                 some = free[begin : begin + LANES // 2]
                 for turn in range(2 if branch.moving and k > 0 else 1):
-                    uses = self._rows(branch, regions, at, half, some)
+                    uses = self._rows(branch, regions, at, half, some, first)
                     trace = np.zeros((first, len(uses.neuron)))
                     G, c, size = self.floats.functions(regions, halves, k, uses, trace)
                     lams = self.ascent.multipliers(G, cap)
@@ -298,7 +303,7 @@ class Replay:
                 values = self.floats.least(G, c, size, halves, uses.half, lams)
                 shares = (lams + uses.pull) * branch.moves
                 values = self.doubt.limits(lines, trace, values, shares)
-                which = self._better(regions, at, uses, values)
+                which = worth(values, uses.neuron, uses.side, regions.lo[at], regions.hi[at], NARROWER)
                 if not len(which):
                     continue
                 own = np.where((lams[which] > 0) | (uses.pull[which] > 0), step.event, -1)
@@ -328,22 +333,16 @@ class Replay:
             moved = self.ascent.move(line_of(regions, at), k, done, known.known[rows])
             stored(known, rows, regions.phase[at, : len(done.trace)], moved)
 
-    def _better(self, regions: Any, at: int, uses: Any, values: Vector) -> Indices:
-        """Which bounds are worth a row."""
-        lo, hi = regions.lo[at, uses.neuron], regions.hi[at, uses.neuron]
-        gain = values - np.where(uses.side > 0, lo, -hi)
-        return np.flatnonzero(np.isfinite(values) & ((gain > NARROWER * (hi - lo)) | ((gain > 0) & (values >= 0))))
-
-    def _rows(self, branch: Branch, regions: Any, at: int, half: int, neurons: Indices) -> Any:
-        """Rows for both sides of some neurons, with the parameters that the search left."""
+    def _rows(self, branch: Branch, regions: Any, at: int, half: int, neurons: Indices, below: int) -> Any:
+        """Rows for both sides of some neurons, with `below` in the layers below, and the parameters that the search
+        left."""
         from layercert.certificate.lanes import Uses
         from layercert.certify.digest import recall
 
         m = 2 * len(neurons)
-        below = int(self.starts[np.searchsorted(self.starts, neurons[0], side="right") - 1])
         both, side = np.concatenate([neurons, neurons]), np.ones(m)
         side[len(neurons) :] = -1.0
-        near = branch.owns[-1].alpha - 0.5 if branch.better is None else branch.better.point
+        near = branch.own.alpha - 0.5 if branch.better is None else branch.better.point
         touch = (near[:below] > 0).astype(np.float64)
         known = branch.rows or self.nothing
         rows, signs = 2 * both + (side < 0), regions.side[at, :below]
@@ -376,7 +375,7 @@ class Replay:
             branch.node.splits.append(event)
             part = Branch(
                 node, known or beyond, branch.lo.copy(), branch.hi.copy(), branch.phase.copy(), branch.given_by.copy(),
-                branch.rows, moving=branch.moving, owns=list(known.owns) if known and known.owns else [branch.owns[0]],
+                branch.rows, goals_of(known or Plan(), self.setting.r, branch.own), moving=branch.moving,
             )  # fmt: skip
             part.phase[neuron] = phase
             part.given_by[2 * neuron + (phase < 0)] = event

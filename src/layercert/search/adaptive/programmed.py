@@ -100,7 +100,7 @@ def _fix_and_tighten(worker: Worker, node: Node, own: Halfspace, bends: Bends, d
     ball, state = worker.ball, node.state.copy()
     fixed = fix(ball.model, state, bends, done, ball.U, clock.timer())
     _give_sides(state, fixed.neurons.tolist(), fixed.sides.tolist())
-    if ball.recorder is not None and len(fixed.neurons):
+    if ball.recorder is not None:
         ball.recorder.fixed(node.number, own, fixed)
     above, cap = Constants(done.value[0], done.error[0]), cap_of(ball.model, done, 0, ball.U)
     if tighten(ball.model, worker.kept, state, cap, above, 1, clock.timer()):
