@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +23,7 @@ from layercert.certify.doubt import Doubt
 from layercert.certify.hulled import HulledRows
 from layercert.network import Network
 from layercert.problem import Problem, robustness
-from layercert.search.adaptive import model as search_model
-from layercert.search.adaptive.model import build
+from layercert.search.adaptive.model import RECORDED, build
 
 
 def convolution(rng: np.random.Generator, channels: tuple[int, int], size: int, kernel: int = 3) -> np.ndarray:
@@ -118,7 +118,8 @@ def test_a_row_rests_on_no_other_bounds() -> None:
 def test_certificates_have_them_and_all_checkers_follow(
     hulled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_model, "HULLED", hulled)
+    for user in ("search.adaptive.tree", "certify.prove"):  # the search and the maker of proofs agree on it
+        monkeypatch.setattr(sys.modules[f"layercert.{user}"], "RECORDED", RECORDED._replace(layers=hulled))
     with_facets = fewer = bare = 0
     for seed in range(3):
         problem = problem_of(seed, 2 if hulled == 1 else 4)
