@@ -20,6 +20,7 @@ from layercert.batch.store import FILE
 from layercert.batch.work import UNDECIDED
 from layercert.experiments import work
 from layercert.experiments.networks import find_networks, size_of
+from layercert.experiments.recorded import Recorded, read_answers
 from layercert.experiments.setup import (
     ADDITIONS,
     EXPERIMENTS,
@@ -191,6 +192,8 @@ def run_experiment(experiment: Experiment, settings: Settings, say: Say, watch: 
         executor: Executor = LocalProcesses(settings.jobs, work=f"{work.__name__}:timed")
         if experiment.name == "large":
             executor = work.Tracing(pool / method, settings.jobs)
+        elif settings.recorded is not None:  # curves are not recorded
+            executor = Recorded(executor, read_answers(settings.recorded), family, settings.recorded.name)
         again: set[int] = set()
         words = f"{experiment.name}: {method}, {len(found.models)} networks x {len(plan.data)} inputs"
         if settings.first is not None:
