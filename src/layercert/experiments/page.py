@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -13,7 +13,7 @@ from layercert import __version__
 from layercert.experiments.claims import claims_table
 from layercert.experiments.runs import Pool, read_pools
 from layercert.experiments.sections import Section, origin_lines, sections
-from layercert.experiments.summary import EXPLAINED, count_line, scale_line, summary_table
+from layercert.experiments.summary import EXPLAINED, adaptive_line, count_line, scale_line, summary_table
 from layercert.experiments.tables import STYLE, Table
 
 TITLE = "Reproduction of Hierarchical Verification for Adversarial Robustness"
@@ -44,26 +44,33 @@ def write_page(out: Path) -> Path:
     figures, tables = out / "figures", out / "tables"
     pools = read_pools(out)
     made = sections(pools, (out / "example").exists(), figures)
-    found = [(section.column, claim) for section in made for claim in section.plain]
-    summary, counts = summary_table(found), count_line(found)
-    claims = claims_table("claims", [claim for section in made for claim in section.claims], full=False)
-    for table in (summary, claims, *(t for section in made for t in section.all_tables())):
+    every = claims_table("claims", [claim for section in made for claim in section.claims], full=False)
+    settings = {name: [c for s in made if s.setting == name for c in s.claims] for name in _settings(made)}
+    claims = settings.pop("")
+    summary = summary_table(claims)
+    for table in (summary, every, *(t for section in made for t in section.all_tables())):
         table.write(tables)
     write_rows(pools, out / ROWS)
-    front, origin = Front(f"{scale_line(pools)} {counts}".strip(), summary, claims), origin_lines(pools)
+    lines = [scale_line(pools), count_line(claims), *(section.line for section in made), adaptive_line(claims)]
+    lines += [count_line(found, name) for name, found in settings.items()]
+    front, origin = Front(tuple(filter(None, lines)), summary), origin_lines(pools)
     (out / "report.md").write_text(_markdown(made, front, origin), encoding="utf-8")
     page = out / "index.html"
     page.write_text(_html(made, front, origin, figures), encoding="utf-8")
     return page
 
 
+def _settings(made: list[Section]) -> list[str]:
+    """That of the summary first."""
+    return list(dict.fromkeys(["", *(section.setting for section in made)]))
+
+
 @dataclass(frozen=True)
 class Front:
     """What stands before the sections."""
 
-    scale: str  # how large the run is, and how many claims held
+    lines: tuple[str, ...]  # how large the run is, how many claims held, and what else is worth a sentence
     summary: Table
-    claims: Table
 
 
 def write_rows(pools: list[Pool], path: Path) -> None:
@@ -80,8 +87,10 @@ def write_rows(pools: list[Pool], path: Path) -> None:
 
 
 def _markdown(made: list[Section], front: Front, origin: list[str]) -> str:
-    parts = [f"# {TITLE}", "## In a minute", front.scale, front.summary.markdown(), EXPLAINED, "## What was done"]
-    parts += [INTRO, CAUTION, "## Claims in detail", front.claims.markdown()]
+    parts = [f"# {TITLE}", "## In a minute", "\n".join(f"* {line}" for line in front.lines)]
+    parts += [replace(front.summary, notes=()).markdown(), EXPLAINED, "## What was done", INTRO, CAUTION]
+    if front.summary.notes:
+        parts += ["## The claims, network by network", "\n".join(f"* {note}" for note in front.summary.notes)]
     for section in made:
         parts += [f"## {section.title}", *section.words]
         for table in section.tables:
@@ -97,10 +106,11 @@ def _html(made: list[Section], front: Front, origin: list[str], figures: Path) -
     links = "".join(f'<a href="#{s.key}">{escape(s.title)}</a>' for s in made)
     body = [
         f"<header><h1>{escape(TITLE)}</h1><nav>{links}</nav></header><main>",
-        f'<h2>In a minute</h2><p>{escape(front.scale)}</p><div class="card scroll">{front.summary.html()}</div>'
+        f"<h2>In a minute</h2>{_list(front.lines)}"
+        f'<div class="card scroll">{replace(front.summary, notes=()).html()}</div>'
         f"<p>{escape(EXPLAINED.replace('**', ''))}</p>",
         f'<h2>What was done</h2><p class="soft">{escape(INTRO)}</p><p class="soft">{escape(CAUTION)}</p>',
-        f'<h2>Claims in detail</h2><div class="card scroll">{front.claims.html()}</div>',
+        f"<h2>The claims, network by network</h2>{_list(front.summary.notes)}" if front.summary.notes else "",
         *(_section(section, figures) for section in made),
     ]
     if origin:
@@ -112,6 +122,10 @@ def _html(made: list[Section], front: Front, origin: list[str], figures: Path) -
         f"<title>{escape(TITLE)}</title><style>{style}{STYLE}img{{max-width:100%;background:#fff}}</style></head>"
         f"<body>{''.join(body)}</body></html>\n"
     )
+
+
+def _list(lines: tuple[str, ...]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
 def _section(section: Section, figures: Path) -> str:
