@@ -266,6 +266,19 @@ def test_a_first_pass_asks_everything_and_then_what_is_open_is_asked_with_more_t
         run(time_limit=0.1)
 
 
+@pytest.mark.usefixtures("in_process")
+def test_a_run_that_was_killed_before_it_began_begins_anew(tmp_path: Path) -> None:
+    """kill -9 while the file of the run is made leaves an empty one, for one method of several."""
+    killed = tmp_path / "runs" / "linf-l1" / "layercert-basic"
+    killed.mkdir(parents=True)
+    (killed / "run.sqlite").touch()
+    (killed.parent / "remarks.json").write_text("[]")
+    assert read_pools(tmp_path) == []
+    reproduce("ablation", Settings(tmp_path, 20.0, 1, sizes=("2x10",)), lambda text: None)
+    (found,) = read_pools(tmp_path)
+    assert len(found.rows) == 3 and all(row.solved for row in found.rows)
+
+
 def test_a_first_pass_goes_over_all_inputs_before_the_second_one(tmp_path: Path) -> None:
     parts = Settings(tmp_path, 10.0, 45, first=1.0).parts()
     assert [(p.first, p.inputs) for p in parts] == [(f, n) for f in (1.0, None) for n in (20, 40, 45)]
