@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from layercert.experiments.claims import FAILED, HELD, UNTESTED, Claim
+from layercert.experiments.claims import FAILED, HELD, THEOREM, UNTESTED, Claim, Reason
 from layercert.experiments.runs import Pool
 from layercert.experiments.setup import EXPERIMENTS, INPUTS, TIME_LIMIT
 from layercert.experiments.tables import Cell, Table
@@ -75,6 +75,17 @@ def summary_table(claims: Iterable[Claim], name: str = "summary") -> Table:
     return Table(name, "Claims of the paper", header, rows, words=True, notes=notes)
 
 
-def _why(claim: Claim) -> str:
+def reason_lines(claims: Iterable[Claim]) -> tuple[str, ...]:
+    """The reasons that the table names, each as a sentence."""
+    found = dict.fromkeys(reason for c in claims if (reason := _reason(c)) is not None)
+    return tuple(f"**{reason.name}**: {reason.text}." for reason in found)
+
+
+def _reason(claim: Claim) -> Reason | None:
     """A reason is given where the claim fails; a theorem also where it holds."""
-    return claim.why if claim.verdict == FAILED or claim.why.startswith("Theorem") else ""
+    return claim.why if claim.verdict == FAILED or claim.why is THEOREM else None
+
+
+def _why(claim: Claim) -> str:
+    reason = _reason(claim)
+    return "" if reason is None else reason.name
