@@ -31,8 +31,8 @@ DONE = (
     "Every answer is a line of results.csv (in the repository: benchmarks/results/reproduction.csv); its limit is that "
     "of the run, or the one that an unfinished question had.",
     "`layercert reproduce all` makes all of it again, with the paper's 100 inputs and 1800 s per question; `--inputs`, "
-    "`--time-limit 10 --cpu-time` and so on make it smaller, and `--from results.csv` takes over what an earlier run has "
-    "answered. The commands of this run are at the end.",
+    "`--time-limit 10 --cpu-time` and so on make it smaller, and `--from results.csv` takes over the answers of an "
+    "earlier run. The commands of this run are at the end.",
 )
 
 #: Every answer, one line each.
