@@ -241,19 +241,19 @@ def test_our_own_search_has_a_line_of_its_own() -> None:
 
 
 def test_two_methods_are_counted_on_the_inputs_that_both_finished() -> None:
-    """Programs of GeoCert-Lip and LayerCert-Both: 3 and 5, 4 and 4, 9 and 2; then each alone, and neither."""
-    lip, both = {"a": 3, "b": 4, "c": 9, "d": 1, "e": 1, "f": 1}, {"a": 5, "b": 4, "c": 2, "d": 1, "e": 1, "f": 1}
-    rows = [row("geocert-lip", n, 1, i=i, solved=i not in "ef") for i, n in lip.items()]
-    rows += [row("layercert-both", n, 1, i=i, solved=i not in "df") for i, n in both.items()]
+    """GeoCert-Lip and LayerCert-Both finish a, b, c; d: stopped after 7 programs, 6 are enough; e: after 1, f: neither."""
+    lip, both = {"a": 3, "b": 4, "c": 9, "d": 7, "e": 5, "f": 1}, {"a": 5, "b": 4, "c": 2, "d": 6, "e": 1, "f": 2}
+    rows = [row("geocert-lip", n, 1, i=i, solved=i not in "df") for i, n in lip.items()]
+    rows += [row("layercert-both", n, 1, i=i, solved=i not in "ef") for i, n in both.items()]
     (found,) = duels(pool(*rows))
-    assert (found.shared, found.lip, found.both, found.ratio) == (3, 16, 11, 11 / 16)
-    assert (found.lip_fewer, found.both_fewer, found.lip_alone, found.both_alone) == (1, 1, 1, 1)
+    assert (found.shared, found.inputs, found.lip, found.both, found.ratio) == (3, 6, 16, 11, 11 / 16)
+    assert (found.lip_fewer, found.both_fewer, found.lip_alone, found.both_alone) == (1, 2, 1, 1)
     assert duel_line([found], "l_inf") == (
-        "l_inf: GeoCert-Lip solves fewer programs than LayerCert-Both on 0 of 1 networks, and on 1 of the 3 inputs "
-        "that both finished (LayerCert-Both on 1); LayerCert-Both alone finished 1 more, GeoCert-Lip alone 1."
+        "l_inf: GeoCert-Lip solves fewer programs than LayerCert-Both on 0 of 1 networks, and on 1 of 6 questions "
+        "(LayerCert-Both on 2); LayerCert-Both alone finished 1 more, GeoCert-Lip alone 1."
     )
     cells = duel_table([found], "duel", "l_inf").rows[0]
-    assert [c.text for c in cells] == ["2x10", "3", "16", "11", "0.69", "1", "1", "1", "1"]
+    assert [c.text for c in cells] == ["2x10", "3", "16", "11", "0.69", "1", "2", "1", "1"]
     assert [c.best for c in cells[2:4]] == [False, True]
     assert duels(pool(row("geocert-lip", 1, 1.0))) == [] and duel_line([], "l_2") == ""
 

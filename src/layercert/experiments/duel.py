@@ -10,9 +10,9 @@ from layercert.experiments.tables import Cell, Table
 LIP, BOTH = "geocert-lip", "layercert-both"
 METHODS = (LIP, BOTH)
 WORDS = (
-    "Programs, summed over the inputs that both methods finished. 'Fewer': on how many of these inputs a method solved "
-    "fewer programs than the other. 'Alone': inputs that only one of them finished within the limit. What decides "
-    "between the two: docs/geocert-lip.md."
+    "Programs, summed over the inputs that both methods finished. 'Fewer': on how many inputs a method finished with "
+    "fewer programs than the other one, which may have been stopped at the limit. 'Alone': inputs that only one of them "
+    "finished. What decides between the two: docs/geocert-lip.md."
 )
 
 
@@ -24,7 +24,8 @@ class Duel:
     lip: int  # programs, on the inputs that both finished
     both: int
     shared: int
-    lip_fewer: int  # inputs
+    inputs: int
+    lip_fewer: int  # inputs on which it finished with fewer; a search that was stopped would have solved still more
     both_fewer: int
     lip_alone: int
     both_alone: int
@@ -49,8 +50,9 @@ def _duel(pool: Pool, net: str) -> Duel:
         sum(x for x, _ in shared),
         sum(y for _, y in shared),
         len(shared),
-        sum(x < y for x, y in shared),
-        sum(y < x for x, y in shared),
+        len(pairs),
+        sum(x.solved and x.programs < y.programs for x, y in pairs),
+        sum(y.solved and y.programs < x.programs for x, y in pairs),
         sum(x.solved and not y.solved for x, y in pairs),
         sum(y.solved and not x.solved for x, y in pairs),
     )
@@ -62,10 +64,10 @@ def duel_line(found: list[Duel], norm: str) -> str:
     if not tested:
         return ""
     ahead = sum(d.lip < d.both for d in tested)
-    lip, both, shared = (sum(getattr(d, key) for d in tested) for key in ("lip_fewer", "both_fewer", "shared"))
+    lip, both, inputs = (sum(getattr(d, key) for d in found) for key in ("lip_fewer", "both_fewer", "inputs"))
     text = (
         f"{norm}: GeoCert-Lip solves fewer programs than LayerCert-Both on {ahead} of {len(tested)} networks, and on "
-        f"{lip} of the {shared} inputs that both finished (LayerCert-Both on {both})"
+        f"{lip} of {inputs} questions (LayerCert-Both on {both})"
     )
     alone = [sum(getattr(d, key) for d in found) for key in ("both_alone", "lip_alone")]
     if any(alone):
