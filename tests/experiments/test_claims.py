@@ -241,7 +241,7 @@ def test_our_own_search_has_a_line_of_its_own() -> None:
 
 
 def test_two_methods_are_counted_on_the_inputs_that_both_finished() -> None:
-    """GeoCert-Lip and LayerCert-Both finish a, b, c; d: stopped after 7 programs, 6 are enough; e: after 1, f: neither."""
+    """Both finish a, b and c. One is stopped on d after 7 programs, where 6 are enough; one on e, and both on f."""
     lip, both = {"a": 3, "b": 4, "c": 9, "d": 7, "e": 5, "f": 1}, {"a": 5, "b": 4, "c": 2, "d": 6, "e": 1, "f": 2}
     rows = [row("geocert-lip", n, 1, i=i, solved=i not in "df") for i, n in lip.items()]
     rows += [row("layercert-both", n, 1, i=i, solved=i not in "ef") for i, n in both.items()]

@@ -11,8 +11,8 @@ LIP, BOTH = "geocert-lip", "layercert-both"
 METHODS = (LIP, BOTH)
 WORDS = (
     "Programs, summed over the inputs that both methods finished. 'Fewer': on how many inputs a method finished with "
-    "fewer programs than the other one, which may have been stopped at the limit. 'Alone': inputs that only one of them "
-    "finished. What decides between the two: docs/geocert-lip.md."
+    "fewer programs than the other one, which may have been stopped at the limit. 'Alone': inputs that only one of "
+    "them finished. What decides between the two: docs/geocert-lip.md."
 )
 
 
