@@ -65,12 +65,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def change(path: Path, **changes: str) -> None:
-    """Change LayerCert-Both's answer for input 1 on 3x10, which is job 3."""
+def change(path: Path, name: str = "1", **changes: str) -> None:
+    """Change LayerCert-Both's answer for an input on 3x10; that of input 1 is job 3."""
     with open(path, newline="") as handle:
         rows = list(csv.DictReader(handle))
     for row in rows:
-        if (row["network"], row["input"], row["method"]) == ("3x10", "1", "layercert-both"):
+        if (row["network"], row["input"], row["method"]) == ("3x10", name, "layercert-both"):
             row.update(changes)
     with open(path, "w", newline="") as handle:
         writer = csv.DictWriter(handle, COLUMNS)
@@ -125,6 +125,21 @@ def test_open_answers_are_taken_with_the_same_limit_only(file: Path, tmp_path: P
     change(file, status="exact", limit="20 CPU s", cpu_seconds="20.5")  # decided, but later than the limit
     asked = run(settings(tmp_path / "late", recorded=file))
     assert [i for method, i in asked if method == "layercert-both"] == [0, 1, 3]
+
+
+def test_an_answer_that_needed_most_of_the_limit_does_not_test_the_file(file: Path, tmp_path: Path) -> None:
+    """It may not come out within the limit a second time. The next input of the network is asked instead."""
+    change(file, "0", cpu_seconds="0.9", programs="7")
+    found = settings(tmp_path / "new", recorded=file, time_limit=2.0, sizes=("3x10",))
+    assert [i for method, i in run(found) if method == "layercert-both"] == [1]
+
+
+def test_where_no_decided_answer_is_left_to_test_the_file_nothing_is_taken(file: Path, tmp_path: Path) -> None:
+    change(file, status="undecided", lower="0.01", upper="inf", limit="20 CPU s")
+    found = settings(tmp_path / "new", recorded=file, sizes=("3x10",))
+    run(replace(found, inputs=1))
+    assert [i for method, i in run(found) if method == "layercert-both"] == [1]
+    assert all(row.solved for row in read_pools(tmp_path / "new")[0].rows)
 
 
 def test_a_file_that_is_none_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,8 +31,8 @@ COLUMNS = ("norm", "family", "stack", "limit", "network", "input", "method", "st
            "cpu_seconds")  # fmt: skip
 #: Methods that are recognised by the number of their programs. Our own search hardly solves any.
 TAKEN = (*PAPER_METHODS, LATE, "layercert-recursive")
-#: An answer that took longer is not asked anew to test the file.
-QUICK = 1.0
+#: An answer that took more seconds, or more than this part of the limit, is not asked anew to test the file.
+QUICK, PART = 1.0, 0.25
 LIMIT = re.compile(r"(\S+) CPU s")
 
 
@@ -110,7 +110,8 @@ class Recorded:
 
     def run(self, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome]:
         known = {job.id: (job, a) for job in jobs if (a := self._answer(plan, job)) is not None}
-        tested = _sample(known)
+        tested = _sample(known, plan.options.time_limit or math.inf)
+        known = known if tested else {}
         rest = [job for job in jobs if job.id in tested or job.id not in known]
         waiting = set(tested)
         first = sorted(rest, key=lambda job: job.id not in tested)
@@ -148,12 +149,16 @@ class Recorded:
         return Outcome(job.id, unanswered(**found, seconds=answer.seconds, method=job.method, note=note), self.source)
 
 
-def _sample(known: dict[int, tuple[Job, Answer]]) -> set[int]:
-    """For each network the first decided answer that is quick to get again; without any, the quickest of all."""
+def _sample(known: dict[int, tuple[Job, Answer]], time_limit: float) -> set[int]:
+    """For each network the first decided answer that is quick to get again; without any, the quickest of all.
+
+    An open answer tests nothing: how far a search comes within a limit is chance.
+    """
+    decided = {number: pair for number, pair in known.items() if pair[1].status != Status.UNDECIDED}
     quick: dict[int, int] = {}
-    for number, (job, answer) in known.items():
-        if answer.status != Status.UNDECIDED and answer.seconds <= QUICK:
+    for number, (job, answer) in decided.items():
+        if answer.seconds <= min(QUICK, PART * time_limit):
             quick.setdefault(job.model, number)
-    if known and not quick:
-        return {min(known, key=lambda number: known[number][1].seconds)}
+    if decided and not quick:
+        return {min(decided, key=lambda number: decided[number][1].seconds)}
     return set(quick.values())
