@@ -26,10 +26,11 @@ from layercert.experiments.claims import (
     table1_claims,
 )
 from layercert.experiments.claims import Test as OnOneNetwork
+from layercert.experiments.duel import duel_line, duel_table, duels
 from layercert.experiments.figures import hard_inputs
 from layercert.experiments.runs import Pool, Row
 from layercert.experiments.setup import EXPERIMENTS, PAPER_METHODS
-from layercert.experiments.summary import EVERY, OURS, count_line, scale_line, summary_table
+from layercert.experiments.summary import adaptive_line, count_line, reason_lines, scale_line, summary_table
 from layercert.experiments.tables import Cell, Table
 
 LIMIT = 10.0
@@ -131,10 +132,10 @@ def test_claims_hold_on_numbers_as_in_the_paper() -> None:
     [
         (0, {"layercert_ia": (19, 2.0)}, "not on 2x10 (20 programs, layercert-ia 19)"),
         (1, {"geocert": (49, 5.0)}, "50 programs, geocert 49"),
-        (2, {"geocert": (100, 2.0)}, "layercert-basic 3.000 s, geocert 2.000 s"),
-        (3, {"layercert_basic": (50, 0.5)}, "layercert-both 1.000 s, layercert-basic 0.500 s"),
-        (4, {"geocert_lip": (100, 4.0)}, "100 programs, geocert 100"),
-        (5, {"geocert_lip": (60, 2.5)}, "layercert-basic 3.000 s, geocert-lip 2.500 s"),
+        (2, {"geocert_lip": (100, 4.0)}, "100 programs, geocert 100"),
+        (3, {"geocert": (100, 2.0)}, "layercert-basic 3.000 s, geocert 2.000 s"),
+        (4, {"geocert_lip": (60, 2.5)}, "layercert-basic 3.000 s, geocert-lip 2.500 s"),
+        (5, {"layercert_basic": (50, 0.5)}, "layercert-both 1.000 s, layercert-basic 0.500 s"),
     ],
 )
 def test_a_claim_that_fails_says_where(number: int, change: dict[str, Any], words: str) -> None:
@@ -187,31 +188,74 @@ def test_only_inputs_that_all_methods_were_asked_on_all_networks_are_compared() 
     assert p.complete(("geocert",)).inputs == 2
 
 
+@pytest.mark.parametrize(
+    ("number", "change", "words"),
+    [
+        (0, {"geocert_lip": (19, 4.0)}, "20 programs, geocert-lip 19"),
+        (1, {"geocert": (29, 5.0)}, "30 programs, geocert 29"),
+        (2, {"layercert_ia": (101, 2.0)}, "101 programs, geocert 100"),
+        (3, {"layercert_ia": (40, 6.0)}, "layercert-ia 6.000 s, geocert 5.000 s"),
+        (4, {"layercert_ia": (40, 4.5)}, "layercert-ia 4.500 s, geocert-lip 4.000 s"),
+    ],
+)
+def test_a_claim_in_l2_that_fails_says_where(number: int, change: dict[str, Any], words: str) -> None:
+    claim = l2_claims(paper_pool(**change))[number]
+    assert claim.verdict == FAILED and claim.networks == "0 of 2" and words in claim.detail
+
+
 def test_the_summary_has_verdict_distance_and_reason() -> None:
-    claims = [(OURS, c) for c in table1_claims(paper_pool(geocert=(49, 2.0)))]
-    claims += [("stack 'paper'", c) for c in table1_claims(paper_pool())]
+    claims = table1_claims(paper_pool(geocert=(49, 2.0)))
     table = summary_table(claims)
-    assert table.header == ("claim", "where", "our solvers", "stack 'paper'", "why")
-    assert len(table.rows) == len(claims) // 2
-    by_text = {r[0].text: [c.text for c in r[2:]] for r in table.rows}
-    ours, theirs, why = by_text["LayerCert-Basic beats GeoCert in both metrics on every network; second metric: time"]
-    assert ours == "not held: 0 of 2 networks; ratio 1.50 (1.50 to 1.50)"
-    assert theirs == "held: 2 of 2 networks; ratio 0.60 (0.60 to 0.60)"
-    assert why.startswith("our kernels answer all faces")
-    assert (
-        by_text["LayerCert-Both solves the fewest convex programs of the paper's six methods on every network"][2] == ""
-    )
+    assert table.header == ("no.", "the paper says", "where", "held", "networks", "how far", "why")
+    assert len(table.rows) == len(claims) - 1  # ours is not the paper's
+    by_text = {r[1].text: [c.text for c in r[3:]] for r in table.rows}
+    held, networks, far, why = by_text["LayerCert-Basic is faster than GeoCert, on every network"]
+    assert (held, networks, far) == ("no", "0 of 2", "1.50 times the seconds (1.50 to 1.50)")
+    assert why == "cheap faces"
+    assert [line.partition(":")[0] for line in reason_lines(claims)] == ["**Theorem 4.2**", "**cheap faces**"]
+    held, networks, far, why = by_text["LayerCert-Both solves the fewest programs of the six methods, on every network"]
+    assert (held, networks, far, why) == ("yes", "2 of 2", "0.67 times the programs (0.67 to 0.67)", "")
+    assert table.notes[0] == "Claim 2: not on 2x10 (1.02), 3x20 (1.02)."
+
+
+def test_a_claim_about_no_network_says_what_was_measured() -> None:
+    p = pool(row("geocert", 100, 1), row("layercert-basic", 50, 1), row("layercert-basic-late", 55, 1))
+    cells = [c.text for c in summary_table(ablation_claims(p)).rows[1]]
+    assert cells[3:] == ["yes", "-", "10.0% of the gain", ""]
 
 
 def test_how_many_claims_held() -> None:
-    claims = [(OURS, c) for c in table1_claims(paper_pool(geocert=(49, 2.0)))]
-    claims += [("stack 'paper'", c) for c in table1_claims(paper_pool())]
-    words = "Claims of the paper that held in full: 2 of 6."
-    assert count_line(claims) == words
-    claims += [(f"{OURS}, {EVERY}", c) for c in table1_claims(paper_pool())]
-    assert count_line(claims) == "Claims of the paper that held in full: 2 of 6, 6 of 6 (more inputs, short limit)."
-    assert summary_table(claims).header[2:-1] == (OURS, f"{OURS}, {EVERY}", "stack 'paper'")
-    assert count_line([]) == ""
+    claims = table1_claims(paper_pool(geocert=(49, 2.0)))
+    assert count_line(claims) == "Claims of the paper that held in full: 2 of 6."
+    assert count_line(claims, "stack 'paper'") == "Claims of the paper that held in full (stack 'paper'): 2 of 6."
+    assert count_line([]) == "" and count_line([adaptive_claim(paper_pool())]) == ""
+
+
+def test_our_own_search_has_a_line_of_its_own() -> None:
+    claim = adaptive_claim(pool(row("layercert-both", 20, 10.0, solved=False), row("adaptive", 1, 0.1)))
+    line = adaptive_line([replace(claim, where="ours (linf)")])
+    assert line.endswith(
+        "limits: linf: 1 of 1 questions; slowest 0.100 s (1 of the 1 that none of the paper's methods finished)."
+    )
+    assert adaptive_line(l2_claims(paper_pool())[:1]) == ""
+
+
+def test_two_methods_are_counted_on_the_inputs_that_both_finished() -> None:
+    """Both finish a, b and c. One is stopped on d after 7 programs, where 6 are enough; one on e, and both on f."""
+    lip, both = {"a": 3, "b": 4, "c": 9, "d": 7, "e": 5, "f": 1}, {"a": 5, "b": 4, "c": 2, "d": 6, "e": 1, "f": 2}
+    rows = [row("geocert-lip", n, 1, i=i, solved=i not in "df") for i, n in lip.items()]
+    rows += [row("layercert-both", n, 1, i=i, solved=i not in "ef") for i, n in both.items()]
+    (found,) = duels(pool(*rows))
+    assert (found.shared, found.inputs, found.lip, found.both, found.ratio) == (3, 6, 16, 11, 11 / 16)
+    assert (found.lip_fewer, found.both_fewer, found.lip_alone, found.both_alone) == (1, 2, 1, 1)
+    assert duel_line([found], "l_inf") == (
+        "l_inf: GeoCert-Lip solves fewer programs than LayerCert-Both on 0 of 1 networks, and on 1 of 6 questions "
+        "(LayerCert-Both on 2); LayerCert-Both alone finished 1 more, GeoCert-Lip alone 1."
+    )
+    cells = duel_table([found], "duel", "l_inf").rows[0]
+    assert [c.text for c in cells] == ["2x10", "3", "16", "11", "0.69", "1", "2", "1", "1"]
+    assert [c.best for c in cells[2:4]] == [False, True]
+    assert duels(pool(row("geocert-lip", 1, 1.0))) == [] and duel_line([], "l_2") == ""
 
 
 def test_profiles_are_compared_place_by_place() -> None:

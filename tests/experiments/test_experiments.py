@@ -152,7 +152,9 @@ def test_the_command_runs_resumes_and_writes_the_page(tmp_path: Path, capsys: py
     page = (tmp_path / "index.html").read_text()
     assert "accounts for only a small part of the gain" in page and "http" not in page.replace("http://www.w3.org", "")
     report = (tmp_path / "report.md").read_text()
-    assert "2 of the 12 networks (2x10, 3x20; family l1) x 1 input x 3 methods = 6 questions" in report
+    assert (
+        "1 input on the networks 2x10, 3x20 (family l1), 3 methods: 6 questions with 20 s by the clock each" in report
+    )
     assert "| 2x10 |" in report and "layercert reproduce" not in capsys.readouterr().err
     for kind in ("html", "md", "csv"):
         assert (tmp_path / "tables" / f"ablation-seconds.{kind}").exists()
@@ -173,10 +175,10 @@ def test_a_tiny_version_of_everything(tmp_path: Path) -> None:
     assert {f"{n}.{k}" for n in ("profiles", "example", "large-8x20") for k in ("svg", "png")} == figures
     with open(tmp_path / "out" / "tables" / "claims.csv", newline="") as file:
         claims = list(csv.DictReader(file))
-    assert len(claims) == 7 + 4 + 2 + 1 + 2 + 4
+    assert len(claims) == 7 + 6 + 2 + 1 + 2 + 4
     assert all(c["verdict"] == HELD for c in claims if c["where"].startswith(("ours", "appendix A")))
     text = page.read_text()
-    for key in ("table1", "table-l2", "ablation", "profiles", "large", "example"):
+    for key in ("table1", "table-l2", "duel", "ablation", "profiles", "large", "example"):
         assert f'<h2 id="{key}">' in text
     trace = json.loads((tmp_path / "out/runs/large-plain/layercert-both/traces/0.json").read_text())
     lower = [point[1] for point in trace]
@@ -191,6 +193,10 @@ def test_another_stack_is_compared_with_ours(tmp_path: Path) -> None:
     report = (tmp_path / "report.md").read_text()
     assert "## Solvers: ours against the stack 'library' (linf)" in report
     assert "| geocert | 1 of 1 |" in report
+    first, second = report.split("with the solvers of the stack 'library'", 1)
+    text = "| 1 | marking patterns as seen early never costs programs | appendix D |"
+    assert first.count(text) == second.count(text) == 1  # the summary is about our solvers, the section about theirs
+    assert "held in full (linf, stack 'library': 1 input on 1 network, 20 s by the clock per question): " in first
 
 
 def test_networks_that_are_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,6 +264,19 @@ def test_a_first_pass_asks_everything_and_then_what_is_open_is_asked_with_more_t
         RunError, match=r"time_limit was 0\.15, now 0\.1"
     ):  # a shorter limit is a first pass, or a mistake
         run(time_limit=0.1)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_run_that_was_killed_before_it_began_begins_anew(tmp_path: Path) -> None:
+    """kill -9 while the file of the run is made leaves an empty one, for one method of several."""
+    killed = tmp_path / "runs" / "linf-l1" / "layercert-basic"
+    killed.mkdir(parents=True)
+    (killed / "run.sqlite").touch()
+    (killed.parent / "remarks.json").write_text("[]")
+    assert read_pools(tmp_path) == []
+    reproduce("ablation", Settings(tmp_path, 20.0, 1, sizes=("2x10",)), lambda text: None)
+    (found,) = read_pools(tmp_path)
+    assert len(found.rows) == 3 and all(row.solved for row in found.rows)
 
 
 def test_a_first_pass_goes_over_all_inputs_before_the_second_one(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from layercert.arrays import Vector
-from layercert.batch.errors import RunError
+from layercert.batch.errors import EmptyRunError, RunError
 from layercert.batch.machine import command, machine, versions
 from layercert.batch.plan import Plan, differences, input_hash
 from layercert.batch.rows import RESULT, checksum, network_bytes, network_from, outcome_of, pack, row_of, unpack
@@ -337,7 +337,7 @@ def open_store(folder: Path) -> Store:
     store = Store(folder)
     if store.identity() is None:
         store.close()
-        raise RunError(f"the run in '{folder}' is empty: it was stopped before it began; start it again")
+        raise EmptyRunError(f"the run in '{folder}' is empty: it was stopped before it began; start it again")
     return store
 
 

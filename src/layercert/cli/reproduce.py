@@ -21,6 +21,9 @@ def add_reproduce(commands: Commands) -> argparse.ArgumentParser:
     )
     p.add_argument("--cpu-time", action="store_true", help="the limit counts CPU seconds: fair on a busy machine")
     p.add_argument("--inputs", type=int, default=100, help="how many of the 100 shipped digits (default 100)")
+    p.add_argument(
+        "--from", dest="recorded", metavar="FILE", help="take answers of an earlier results.csv, after a test of some"
+    )
     p.add_argument("--jobs", type=int, default=1, help="worker processes, one thread each (default 1)")
     p.add_argument("--nets", metavar="DIR", help="folder with mnist17_l1_2x10.npz and so on (default: shipped ones)")
     p.add_argument("--mnist", metavar="DIR", help="train the networks from the MNIST idx files here (needs torch)")
@@ -53,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         mnist=None if args.mnist is None else Path(args.mnist),
         cpu_time=args.cpu_time,
         first=args.first,
+        recorded=None if args.recorded is None else Path(args.recorded),
     )
     try:
         with Bar(quiet=args.quiet, log=args.log) as bar:

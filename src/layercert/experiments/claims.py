@@ -17,25 +17,48 @@ from layercert.experiments.runs import Pool
 from layercert.experiments.setup import ADDITIONS, LATE, PAPER_METHODS
 from layercert.experiments.tables import Cell, Table
 
-#: Known from elsewhere: the study in docs/geocert-lip.md, and the theorems of the paper.
-THEOREM = "Theorem 4.2, in sum; on single easy inputs pruning by U can turn it round (docs/paper-notes.md, E10)"
-BALL = (
-    "the ball decides: without a domain and from the paper's radius CROWN says little; with a domain or a nearer "
-    "witness LayerCert-Both solves 2 to 8 times fewer (docs/geocert-lip.md)"
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a claim fails here, or why it must hold: a name for a cell, and the sentence."""
+
+    name: str
+    text: str
+
+
+#: Known from elsewhere: the study in docs/geocert-lip.md, the theorems of the paper, and how our solvers work.
+THEOREM = Reason(
+    "Theorem 4.2",
+    "it is proved, in sum; on single easy inputs pruning by U can turn it round (docs/paper-notes.md, E10)",
 )
-FACES = (
-    "our kernels answer all faces of a region in one call, so that GeoCert's many faces are cheap; with the paper's "
-    "solvers each face is a call of its own"
+BALL = Reason(
+    "the ball",
+    "CROWN's bounds are those of the whole ball that the search starts from. Without a domain and from the paper's "
+    "radius they say little; with a domain or a nearer witness LayerCert-Both solves 2 to 8 times fewer programs than "
+    "GeoCert-Lip (docs/geocert-lip.md)",
 )
-EASY = "where all methods need about 10 ms, lower bounds cost more than they save"
-CROSSING = (
-    "the curves cross mostly at the easiest inputs, where CROWN's bounds take longer than GeoCert-Lip's whole search"
+FACES = Reason(
+    "cheap faces",
+    "our kernels answer all faces of a region in one call, so the additional faces of GeoCert cost little; with the "
+    "paper's solvers each face is a call of its own",
+)
+PRIORITY = Reason(
+    "GeoCert-Lip",
+    "on the larger networks it solves several times fewer programs than LayerCert without CROWN; on the small ones all "
+    "methods need about 10 ms",
+)
+EASY = Reason("10 ms", "where all methods need about 10 ms, lower bounds cost more than they save")
+CROSSING = Reason(
+    "easy inputs",
+    "the curves cross mostly at the easiest ones, where CROWN's bounds take longer than GeoCert-Lip's whole search",
 )
 HELD, FAILED, UNTESTED = "held", "not held", "not testable"
 GEOCERTS = ("geocert", "geocert-lip")
 WITH_BOUNDS = ("layercert-ia", "layercert-crown", "layercert-both")
 #: "A small fraction" of the gain, in the paper's words; the number is ours.
 SMALL = 0.25
+#: What a ratio compares.
+PROGRAMS, SECONDS = "programs", "seconds"
 
 
 @dataclass(frozen=True)
@@ -50,6 +73,8 @@ class Claim:
         detail: Network by network, where there is more to say.
         brief: The same in a line.
         why: Why it does not hold here, or why it must: known from elsewhere, not from these numbers.
+        networks: On how many of the networks it holds, for a claim about each of them.
+        far: What was measured besides that, in plain words.
     """
 
     where: str
@@ -58,7 +83,9 @@ class Claim:
     verdict: str
     detail: str = ""
     brief: str = ""
-    why: str = ""
+    why: Reason | None = None
+    networks: str = ""
+    far: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,23 +113,25 @@ def claims_table(name: str, claims: Iterable[Claim], full: bool = True) -> Table
     return Table(name, "Claims", ("no.", "where", "claim", "measured", "verdict"), rows, words=True, notes=notes)
 
 
-def judge(where: str, text: str, tests: Iterable[Test], why: str = "") -> Claim:
-    """Held when it holds on every network where it can be tested."""
+def judge(where: str, text: str, tests: Iterable[Test], why: Reason | None = None, unit: str = PROGRAMS) -> Claim:
+    """Held when it holds on every network where it can be tested; `unit` is what the ratios compare."""
     tests = list(tests)
     tested = [t for t in tests if t.holds is not None]
     failing = [t for t in tested if not t.holds]
-    measured = f"{len(tested) - len(failing)} of {len(tested)} networks" if tested else "nothing to compare"
+    networks = f"{len(tested) - len(failing)} of {len(tested)}" if tested else ""
+    measured, far = f"{networks} networks" if tested else "nothing to compare", ""
     ratios = [t.ratio for t in tested if t.ratio is not None]
     if ratios:
-        measured += f"; ratio {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        extent = f"({min(ratios):.2f} to {max(ratios):.2f})"
+        measured += f"; ratio {median(ratios):.2f} {extent}"
+        far = f"{median(ratios):.2f} times the {unit} {extent}"
     full = ["not on " + "; ".join(f"{t.net} ({t.words})" for t in failing)] if failing else []
     brief = ["not on " + ", ".join(t.net if t.ratio is None else f"{t.net} ({t.ratio:.2f})" for t in failing)]
     left_out = [t.net for t in tests if t.holds is None]
     rest = [f"not testable on {', '.join(left_out)}"] if left_out else []
     verdict = UNTESTED if not tested else FAILED if failing else HELD
-    return Claim(
-        where, text, measured, verdict, "; ".join(full + rest), "; ".join((brief if failing else []) + rest), why
-    )
+    words, short = "; ".join(full + rest), "; ".join((brief if failing else []) + rest)
+    return Claim(where, text, measured, verdict, words, short, why, networks, far)
 
 
 def programs(pool: Pool, net: str, a: str, b: str) -> tuple[int, int] | None:
@@ -139,14 +168,6 @@ def faster(pool: Pool, net: str, group: Iterable[str], others: Iterable[str]) ->
     return Test(net, mine[a] < theirs[b], f"{a} {mine[a]:.3f} s, {b} {theirs[b]:.3f} s", ratio)
 
 
-def both(first: Test, second: Test) -> Test:
-    """One claim in two metrics."""
-    words, ratio = ", ".join(t.words for t in (first, second) if t.holds is False), _worst([first, second])
-    if first.holds is None or second.holds is None:
-        return Test(first.net, False if False in (first.holds, second.holds) else None, words, ratio)
-    return Test(first.net, first.holds and second.holds, words, ratio)
-
-
 def _worst(tests: Iterable[Test]) -> float | None:
     return max((t.ratio for t in tests if t.ratio is not None), default=None)
 
@@ -159,35 +180,37 @@ def table1_claims(pool: Pool) -> list[Claim]:
     basic = "layercert-basic"
     s = "section 6"
     return [
-        judge(s, "LayerCert-Both solves the fewest convex programs of the paper's six methods on every network",
+        judge(s, "LayerCert-Both solves the fewest programs of the six methods, on every network",
               each(pool, lambda n: fewer(pool, n, "layercert-both", PAPER_METHODS)), BALL),
-        judge(s, "LayerCert-Basic beats GeoCert in both metrics on every network; first metric: programs",
+        judge(s, "LayerCert-Basic solves fewer programs than GeoCert, on every network",
               each(pool, lambda n: fewer(pool, n, basic, ["geocert"], True)), THEOREM),
-        judge(s, "LayerCert-Basic beats GeoCert in both metrics on every network; second metric: time",
-              each(pool, lambda n: faster(pool, n, [basic], ["geocert"])), FACES),
-        judge(s, "the fastest of the paper's six methods is a LayerCert variant with lower bounds, on every network",
-              each(pool, lambda n: faster(pool, n, WITH_BOUNDS, (*GEOCERTS, basic))), EASY),
-        judge(s, "GeoCert-Lip always solves fewer programs than GeoCert",
+        judge(s, "GeoCert-Lip solves fewer programs than GeoCert, on every network",
               each(pool, lambda n: fewer(pool, n, "geocert-lip", ["geocert"], True))),
-        judge(s, "plain LayerCert is faster than both GeoCert methods on every network",
-              each(pool, lambda n: faster(pool, n, [basic], GEOCERTS)), FACES),
+        judge(s, "LayerCert-Basic is faster than GeoCert, on every network",
+              each(pool, lambda n: faster(pool, n, [basic], ["geocert"])), FACES, SECONDS),
+        judge(s, "LayerCert-Basic is faster than GeoCert and GeoCert-Lip, on every network",
+              each(pool, lambda n: faster(pool, n, [basic], GEOCERTS)), FACES, SECONDS),
+        judge(s, "the fastest of the six is LayerCert with lower bounds (-IA, -CROWN or -Both), on every network",
+              each(pool, lambda n: faster(pool, n, WITH_BOUNDS, (*GEOCERTS, basic))), EASY, SECONDS),
         adaptive_claim(pool),
     ]  # fmt: skip
 
 
 def l2_claims(pool: Pool) -> list[Claim]:
-    d = "appendix D"
+    d = "appendix D, l_2"
     layercerts = ("layercert-basic", *WITH_BOUNDS)
     rest = tuple(m for m in PAPER_METHODS if m != "geocert")
     return [
-        judge(d, "every LayerCert method is faster than both GeoCert methods in l_2, on every network",
-              (_all(n, [faster(pool, n, [m], GEOCERTS) for m in layercerts]) for n in pool.nets), FACES),
-        judge(d, "LayerCert-CROWN and LayerCert-Both solve fewer programs than both GeoCert methods in l_2",
-              (_all(n, [fewer(pool, n, m, GEOCERTS) for m in ("layercert-crown", "layercert-both")])
-               for n in pool.nets), BALL),
-        judge(d, "GeoCert is the worst of the six in programs and in time in l_2",
-              (_all(n, [both(fewer(pool, n, m, ["geocert"]), faster(pool, n, [m], ["geocert"])) for m in rest])
-               for n in pool.nets), FACES),
+        judge(d, "LayerCert-Both solves fewer programs than both GeoCert methods, on every network",
+              each(pool, lambda n: fewer(pool, n, "layercert-both", GEOCERTS)), BALL),
+        judge(d, "LayerCert-CROWN solves fewer programs than both GeoCert methods, on every network",
+              each(pool, lambda n: fewer(pool, n, "layercert-crown", GEOCERTS)), BALL),
+        judge(d, "GeoCert solves the most programs of the six, on every network",
+              (_all(n, [fewer(pool, n, m, ["geocert"]) for m in rest]) for n in pool.nets)),
+        judge(d, "GeoCert is the slowest of the six, on every network",
+              (_all(n, [faster(pool, n, [m], ["geocert"]) for m in rest]) for n in pool.nets), FACES, SECONDS),
+        judge(d, "every LayerCert method is faster than both GeoCert methods, on every network",
+              (_all(n, [faster(pool, n, [m], GEOCERTS) for m in layercerts]) for n in pool.nets), PRIORITY, SECONDS),
         adaptive_claim(pool),
     ]  # fmt: skip
 
@@ -246,9 +269,10 @@ def profile_claims(pool: Pool) -> list[Claim]:
             net, reached == len(pairs), f"{len(first)} against {len(second)} solved, but not at every time limit"
         )
 
-    text = "the profile of LayerCert-Both lies above that of GeoCert-Lip everywhere, on every network"
+    text = "LayerCert-Both solves at least as many inputs as GeoCert-Lip within every time, on every network (profiles)"
     claim = judge("section 6", text, each(pool, dominates), CROSSING)
-    return [replace(claim, measured=f"{claim.measured}; above for {ahead} of {places} inputs") if places else claim]
+    far = f"above for {ahead} of {places} inputs"
+    return [replace(claim, measured=f"{claim.measured}; {far}", far=far) if places else claim]
 
 
 def sorted_times(pool: Pool, net: str, method: str) -> list[float]:
@@ -280,5 +304,5 @@ def large_claims(pool: Pool) -> list[Claim]:
         ahead = sum(a[i].lower >= b[i].lower for i in hard)
         words = f"{ahead} of {len(hard)} hard inputs"
         tests.append(Test(net, ahead == len(hard) if hard else None, words))
-    text = "at the limit LayerCert-Both has proved at least as large a radius as GeoCert-Lip (read from the curves)"
+    text = "LayerCert-Both has proved at least as large a radius as GeoCert-Lip at the limit (read from the curves)"
     return [judge("appendix D", text, tests), adaptive_claim(pool)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -13,25 +13,26 @@ from layercert import __version__
 from layercert.experiments.claims import claims_table
 from layercert.experiments.runs import Pool, read_pools
 from layercert.experiments.sections import Section, origin_lines, sections
-from layercert.experiments.summary import EXPLAINED, count_line, scale_line, summary_table
+from layercert.experiments.summary import EXPLAINED, adaptive_line, count_line, reason_lines, scale_line, summary_table
 from layercert.experiments.tables import STYLE, Table
 
 TITLE = "Reproduction of Hierarchical Verification for Adversarial Robustness"
-INTRO = (
+DONE = (
     "Lim, Urtasun and Yumer, ICML 2020: every table and figure that its text describes, measured anew. The paper's "
-    "networks and inputs are not published and its tables are pictures, so what can be compared are its claims. "
+    "networks and inputs are not published and its tables are pictures, so what can be compared are its claims.",
     "Networks: digits 1 and 7 of MNIST, trained by GeoCert's recipe, which the paper follows. Its text names 3x50 and "
-    "the four larger networks, and otherwise the range 'two to five hidden layers, with between 10 to 50 neurons'; the "
-    "list of twelve is ours. Inputs: the first of the 100 digits shipped with LayerCert."
-)
-CAUTION = (
-    "Seconds are CPU seconds of one process on the machine named below (the clock's seconds when the machine is idle); "
-    "a time limit counts the clock's seconds or CPU seconds, as each section says. They depend on the solvers. With "
-    "our own stack the programs of GeoCert-Lip, whose objective is not a plain distance, take a library (l_2) or about "
-    "ten programs of the compiled kernel that answers those of all other methods (l_inf), so its seconds are not "
-    "comparable with theirs. Programs are compared on the inputs that both methods finished, seconds on all inputs, an "
-    "unfinished one counting with the limit. Every answer is a line of results.csv (in the repository: "
-    "benchmarks/results/reproduction.csv); its limit is that of the run, or the one that an unfinished question had."
+    "the four larger networks, and otherwise 'two to five hidden layers, with between 10 to 50 neurons'; the list of "
+    "twelve is ours. Inputs: the first of the 100 digits shipped with LayerCert.",
+    "Programs are compared on the inputs that both methods finished, seconds on all inputs, an unfinished one counting "
+    "with the limit.",
+    "Seconds are CPU seconds of one process on the machine named below, and depend on the solvers. With our own stack "
+    "the programs of GeoCert-Lip, whose objective is not a plain distance, take a library (l_2) or about ten programs "
+    "of the compiled kernel that answers those of all other methods (l_inf): its seconds do not compare with theirs.",
+    "Every answer is a line of results.csv (in the repository: benchmarks/results/reproduction.csv); its limit is that "
+    "of the run, or the one that an unfinished question had.",
+    "`layercert reproduce all` makes all of it again, with the paper's 100 inputs and 1800 s per question; `--inputs`, "
+    "`--time-limit 10 --cpu-time` and so on make it smaller, and `--from results.csv` takes over the answers of an "
+    "earlier run. The commands of this run are at the end.",
 )
 
 #: Every answer, one line each.
@@ -44,26 +45,34 @@ def write_page(out: Path) -> Path:
     figures, tables = out / "figures", out / "tables"
     pools = read_pools(out)
     made = sections(pools, (out / "example").exists(), figures)
-    found = [(section.column, claim) for section in made for claim in section.plain]
-    summary, counts = summary_table(found), count_line(found)
-    claims = claims_table("claims", [claim for section in made for claim in section.claims], full=False)
-    for table in (summary, claims, *(t for section in made for t in section.all_tables())):
+    every = claims_table("claims", [claim for section in made for claim in section.claims], full=False)
+    settings = {name: [c for s in made if s.setting == name for c in s.claims] for name in _settings(made)}
+    claims = settings.pop("")
+    summary = summary_table(claims)
+    for table in (summary, every, *(t for section in made for t in section.all_tables())):
         table.write(tables)
     write_rows(pools, out / ROWS)
-    front, origin = Front(f"{scale_line(pools)} {counts}".strip(), summary, claims), origin_lines(pools)
+    lines = [scale_line(pools), count_line(claims), *(section.line for section in made), adaptive_line(claims)]
+    lines += [count_line(found, name) for name, found in settings.items()]
+    front, origin = Front(tuple(filter(None, lines)), summary, reason_lines(claims)), origin_lines(pools)
     (out / "report.md").write_text(_markdown(made, front, origin), encoding="utf-8")
     page = out / "index.html"
     page.write_text(_html(made, front, origin, figures), encoding="utf-8")
     return page
 
 
+def _settings(made: list[Section]) -> list[str]:
+    """That of the summary first."""
+    return list(dict.fromkeys(["", *(section.setting for section in made)]))
+
+
 @dataclass(frozen=True)
 class Front:
     """What stands before the sections."""
 
-    scale: str  # how large the run is, and how many claims held
+    lines: tuple[str, ...]  # how large the run is, how many claims held, and what else is worth a sentence
     summary: Table
-    claims: Table
+    reasons: tuple[str, ...]
 
 
 def write_rows(pools: list[Pool], path: Path) -> None:
@@ -80,8 +89,12 @@ def write_rows(pools: list[Pool], path: Path) -> None:
 
 
 def _markdown(made: list[Section], front: Front, origin: list[str]) -> str:
-    parts = [f"# {TITLE}", "## In a minute", front.scale, front.summary.markdown(), EXPLAINED, "## What was done"]
-    parts += [INTRO, CAUTION, "## Claims in detail", front.claims.markdown()]
+    parts = [f"# {TITLE}", "## In a minute", "\n".join(f"* {line}" for line in front.lines)]
+    parts += [replace(front.summary, notes=()).markdown(), EXPLAINED]
+    parts += ["Why:\n\n" + "\n".join(f"* {line}" for line in front.reasons)] if front.reasons else []
+    parts += ["## What was done", "\n".join(f"* {line}" for line in DONE)]
+    if front.summary.notes:
+        parts += ["## The claims, network by network", "\n".join(f"* {note}" for note in front.summary.notes)]
     for section in made:
         parts += [f"## {section.title}", *section.words]
         for table in section.tables:
@@ -97,10 +110,11 @@ def _html(made: list[Section], front: Front, origin: list[str], figures: Path) -
     links = "".join(f'<a href="#{s.key}">{escape(s.title)}</a>' for s in made)
     body = [
         f"<header><h1>{escape(TITLE)}</h1><nav>{links}</nav></header><main>",
-        f'<h2>In a minute</h2><p>{escape(front.scale)}</p><div class="card scroll">{front.summary.html()}</div>'
-        f"<p>{escape(EXPLAINED.replace('**', ''))}</p>",
-        f'<h2>What was done</h2><p class="soft">{escape(INTRO)}</p><p class="soft">{escape(CAUTION)}</p>',
-        f'<h2>Claims in detail</h2><div class="card scroll">{front.claims.html()}</div>',
+        f"<h2>In a minute</h2>{_list(front.lines)}"
+        f'<div class="card scroll">{replace(front.summary, notes=()).html()}</div>'
+        f"<p>{escape(EXPLAINED.replace('**', ''))}</p>{_list(front.reasons)}",
+        f"<h2>What was done</h2>{_list(DONE)}",
+        f"<h2>The claims, network by network</h2>{_list(front.summary.notes)}" if front.summary.notes else "",
         *(_section(section, figures) for section in made),
     ]
     if origin:
@@ -112,6 +126,11 @@ def _html(made: list[Section], front: Front, origin: list[str], figures: Path) -
         f"<title>{escape(TITLE)}</title><style>{style}{STYLE}img{{max-width:100%;background:#fff}}</style></head>"
         f"<body>{''.join(body)}</body></html>\n"
     )
+
+
+def _list(lines: tuple[str, ...]) -> str:
+    items = (escape(line.replace("`", "").replace("**", "")) for line in lines)
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
 
 
 def _section(section: Section, figures: Path) -> str:

@@ -10,16 +10,19 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from layercert import shipped
-from layercert.batch import Job, LocalProcesses, Options, Outcome, Plan, Tally, open_store, run_batch
+from layercert.batch import Job, LocalProcesses, Options, Outcome, Plan, Store, Tally, open_store, run_batch
 from layercert.batch.drive import Executor
+from layercert.batch.errors import EmptyRunError
 from layercert.batch.store import FILE
 from layercert.batch.work import UNDECIDED
 from layercert.experiments import work
 from layercert.experiments.networks import find_networks, size_of
+from layercert.experiments.recorded import Recorded, read_answers
 from layercert.experiments.setup import (
     ADDITIONS,
     EXPERIMENTS,
@@ -100,13 +103,13 @@ class Pool:
         stack = "" if self.stack == "default" else f", stack '{self.stack}'"
         return f"{self.pool}{stack}"
 
-    @property
+    @cached_property
     def nets(self) -> list[str]:
         found = {row.net for row in self.rows}
         known = [size for size in SIZES if size in found]
         return known + [net for net in dict.fromkeys(row.net for row in self.rows) if net not in known]
 
-    @property
+    @cached_property
     def methods(self) -> list[str]:
         found = {row.method for row in self.rows}
         return [method for method in ORDER if method in found]
@@ -115,9 +118,16 @@ class Pool:
     def inputs(self) -> int:
         return len({row.input for row in self.rows})
 
+    @cached_property
+    def _by_question(self) -> dict[tuple[str, str], dict[str, Row]]:
+        found: dict[tuple[str, str], dict[str, Row]] = {}
+        for row in self.rows:
+            found.setdefault((row.net, row.method), {})[row.input] = row
+        return found
+
     def select(self, net: str, method: str) -> dict[str, Row]:
         """By input."""
-        return {row.input: row for row in self.rows if row.net == net and row.method == method}
+        return dict(self._by_question.get((net, method), {}))
 
     def complete(self, methods: Iterable[str]) -> Pool:
         """Only these methods, and only the inputs that each of them was asked on every network: nothing else compares.
@@ -191,6 +201,8 @@ def run_experiment(experiment: Experiment, settings: Settings, say: Say, watch: 
         executor: Executor = LocalProcesses(settings.jobs, work=f"{work.__name__}:timed")
         if experiment.name == "large":
             executor = work.Tracing(pool / method, settings.jobs)
+        elif settings.recorded is not None:  # curves are not recorded
+            executor = Recorded(executor, read_answers(settings.recorded), family, settings.recorded.name)
         again: set[int] = set()
         words = f"{experiment.name}: {method}, {len(found.models)} networks x {len(plan.data)} inputs"
         if settings.first is not None:
@@ -222,9 +234,10 @@ class _Before:
 
 
 def _before(run: Path, settings: Settings) -> _Before:
-    if not (run / FILE).is_file():
+    opened = _open(run)
+    if opened is None:
         return _Before()
-    with closing(open_store(run)) as store:
+    with closing(opened) as store:
         identity = store.facts()["identity"]
         hurried = tuple(
             (row["job"], row["input"])
@@ -232,6 +245,14 @@ def _before(run: Path, settings: Settings) -> _Before:
             if row["status"] == UNDECIDED and _limit(row, identity) < STOPPED * settings.time_limit
         )
         return _Before(int(identity["inputs"]), hurried, identity["time_limit"] < settings.time_limit)
+
+
+def _open(run: Path) -> Store | None:
+    """The store of a run; None where there is none, or where it was killed before it began."""
+    try:
+        return open_store(run) if (run / FILE).is_file() else None
+    except EmptyRunError:
+        return None
 
 
 def _limit(record: dict[str, Any], identity: dict[str, Any]) -> float:
@@ -260,7 +281,10 @@ def _read(folder: Path) -> Pool | None:
     options: dict[str, Any] = {}
     planned, finished = 0, ""
     for run in sorted(path.parent for path in folder.glob(f"*/{FILE}")):
-        with closing(open_store(run)) as store:
+        opened = _open(run)
+        if opened is None:
+            continue
+        with closing(opened) as store:
             identity = store.facts()["identity"]
             longest = max(identity["time_limit"], options.get("time_limit", 0.0))
             options = {**(options or identity), "time_limit": longest}

@@ -11,9 +11,11 @@ from statistics import fmean
 from layercert.experiments import claims, example, figures
 from layercert.experiments.averages import average_tables
 from layercert.experiments.claims import Claim, claims_table
+from layercert.experiments.duel import WORDS as DUEL_WORDS
+from layercert.experiments.duel import duel_line, duel_table, duels
 from layercert.experiments.runs import Pool, Row
 from layercert.experiments.setup import EXPERIMENTS, LARGE_SIZES, SIZES, Experiment
-from layercert.experiments.summary import EVERY, OURS
+from layercert.experiments.summary import OURS, scale, summary_table
 from layercert.experiments.tables import Cell, Table
 
 BOLD = "Bold (green on the page): the best of the paper's methods, and an addition of ours that is faster still."
@@ -27,6 +29,7 @@ HURRIED_MARKS = (
     f"{BOLD} †n: n inputs were not finished within the limit; each counts with the limit in the mean of seconds. An "
     f"input that was given more time counts here as if it had not. {OURS_MARK}"
 )
+NORMS = {"linf": "l_inf", "l2": "l_2"}
 NOTES = {
     "table1": MARKS,
     "table-l2": MARKS,
@@ -50,8 +53,8 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     figures: list[tuple[str, str]] = field(default_factory=list)
     long_tables: list[Table] = field(default_factory=list)  # files only: too long for the page
-    column: str = OURS  # of the summary
-    plain: list[Claim] = field(default_factory=list)  # the claims without the name of the stack, for the summary
+    setting: str = ""  # of a second setting: its claims stand in the section, not in the summary
+    line: str = ""  # for the summary
 
     def all_tables(self) -> list[Table]:
         found = [*self.tables, *self.long_tables]
@@ -69,28 +72,24 @@ CHECKS: dict[str, Callable[[Pool], list[Claim]]] = {
 
 def sections(pools: list[Pool], with_example: bool, folder: Path) -> list[Section]:
     """Everything that can be shown; figures are drawn into the folder."""
-    made = [
-        _section(e, view, folder)
-        for e in EXPERIMENTS.values()
-        for p in pools
-        if p.has(e)
-        for view in p.views(e.methods)
-    ]
+    made: list[Section] = []
+    for e in EXPERIMENTS.values():
+        views = [view for p in pools if p.has(e) for view in p.views(e.methods)]
+        made += [_section(e, view, folder, first=view is views[0]) for view in views]
+        if e.name == "table-l2":  # both norms are there
+            made += _duel_section(pools)
     made += _stack_sections(pools)
     if with_example:
         made.append(_example(folder))
     return made
 
 
-def _section(experiment: Experiment, pool: Pool, folder: Path) -> Section:
+def _section(experiment: Experiment, pool: Pool, folder: Path, first: bool) -> Section:
     usual = ("plain" if experiment.name == "large" else "l1", "default")
     suffix = "".join(f"-{part}" for part in (pool.family, pool.stack) if part not in usual)
     suffix += "-more" if pool.hurried else ""
-    section = Section(
-        experiment.name + suffix, _title(experiment, pool), [*setup_lines(experiment, pool)], column=_column(pool)
-    )
+    section = Section(experiment.name + suffix, _title(experiment, pool), setup_lines(experiment, pool))
     checked = CHECKS[experiment.name](pool)
-    section.plain = [replace(c, where=f"ours ({pool.pool})") if c.where == "ours" else c for c in checked]
     note = NOTES[experiment.name]
     section.words.append(HURRIED_MARKS if pool.hurried and note is MARKS else note)
     section.claims = [replace(c, where=_where(c.where, pool)) for c in checked]
@@ -101,7 +100,23 @@ def _section(experiment: Experiment, pool: Pool, folder: Path) -> Section:
         _add_large(section, pool, folder)
     else:
         section.tables = average_tables(pool, section.key, experiment.methods)
+    if not first:
+        section.tables.insert(0, summary_table(checked, f"{section.key}-summary"))
+        section.setting = f"{pool.label}: {scale(pool)}"
     return section
+
+
+def _duel_section(pools: list[Pool]) -> list[Section]:
+    """GeoCert-Lip against LayerCert-Both with our solvers, in each norm of the tables."""
+    section = Section("duel", "GeoCert-Lip against LayerCert-Both", [DUEL_WORDS])
+    for name in ("table1", "table-l2"):
+        e = EXPERIMENTS[name]
+        view = next((v for p in pools if p.has(e) and p.stack == "default" for v in p.views(e.methods)), None)
+        if view is not None:
+            found, norm = duels(view), NORMS[e.norm]
+            section.tables.append(duel_table(found, f"duel-{e.pool}", norm))
+            section.line = f"{section.line} {duel_line(found, norm)}".strip()
+    return [section] if section.tables else []
 
 
 def _add_large(section: Section, pool: Pool, folder: Path) -> None:
@@ -136,12 +151,7 @@ def _where(where: str, pool: Pool) -> str:
     """Claims of one paragraph in two norms or with two stacks must not be confused."""
     stack = "" if pool.stack == "default" else f", stack '{pool.stack}'"
     every = f", {pool.inputs} inputs" if pool.hurried else ""
-    return f"{where} ({pool.pool}{stack}{every})" if where == "ours" or stack or every else where
-
-
-def _column(pool: Pool) -> str:
-    name = OURS if pool.stack == "default" else f"stack '{pool.stack}'"
-    return f"{name}, {EVERY}" if pool.hurried else name
+    return f"{where} ({pool.pool}{stack}{every})" if where == OURS or stack or every else where
 
 
 def _title(experiment: Experiment, pool: Pool) -> str:
@@ -154,15 +164,14 @@ def _title(experiment: Experiment, pool: Pool) -> str:
 def setup_lines(experiment: Experiment, pool: Pool) -> list[str]:
     """Exactly what was run."""
     known = LARGE_SIZES if experiment.name == "large" else SIZES
-    radius = pool.options["radius"]
+    names = f"all {len(known)} networks" if len(pool.nets) == len(known) else f"the networks {', '.join(pool.nets)}"
+    methods = len(experiment.methods)
     lines = [
-        f"{len(pool.nets)} of the {len(known)} networks ({', '.join(pool.nets)}; family {pool.family}) x "
-        f"{pool.inputs} input{'s' if pool.inputs > 1 else ''} x {len(experiment.methods)} methods = {len(pool.rows)} "
-        f"questions; norm {experiment.norm}, radius {radius:g}, no domain box, {pool.limit_words} for a "
-        f"question, solver stack '{pool.stack}'. "
-        f"The answers took {sum(_seconds(r, pool) for r in pool.rows) / 60:.1f} CPU minutes; "
-        f"{sum(not r.solved for r in pool.rows)} were not finished, "
-        f"{sum(r.status == 'failed' for r in pool.rows)} failed."
+        f"{pool.inputs} input{'s' if pool.inputs > 1 else ''} on {names} (family {pool.family}), {methods} methods: "
+        f"{len(pool.rows)} questions with {pool.limit_words} each, in {NORMS[experiment.norm]} up to radius "
+        f"{pool.options['radius']:g}, without a domain, solver stack '{pool.stack}'. "
+        f"{sum(not r.solved for r in pool.rows)} were not finished, {sum(r.status == 'failed' for r in pool.rows)} "
+        f"failed; all took {sum(_seconds(r, pool) for r in pool.rows) / 60:.1f} CPU minutes."
     ]
     if pool.remarks:
         lines.append(f"Networks: {'; '.join(pool.remarks)}.")
@@ -224,7 +233,7 @@ def _example(folder: Path) -> Section:
     )
     checked = example.example_claims(found)
     return Section(
-        "example", "Appendix A: the order of nodes and edges", [words], checked, plain=checked,
+        "example", "Appendix A: the order of nodes and edges", [words], checked,
         figures=[("example", "Nodes and edges in the order they are processed")],
         long_tables=[example.order_table(found)],
     )  # fmt: skip

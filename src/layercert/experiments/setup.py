@@ -83,6 +83,8 @@ class Settings:
         cpu_time: Whether the time limit counts CPU seconds of the worker instead of those of the clock.
         first: Seconds per question in a first pass over all inputs; only what it leaves open is asked with the time
             limit. None for a single pass.
+        recorded: The results.csv of an earlier reproduction, whose answers are taken where a few of them come out the
+            same when they are asked anew; None to ask everything.
     """
 
     out: Path
@@ -96,6 +98,7 @@ class Settings:
     mnist: Path | None = None
     cpu_time: bool = False
     first: float | None = None
+    recorded: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.time_limit > 0:
@@ -118,6 +121,10 @@ class Settings:
                 raise unknown("network", size, SIZES + LARGE_SIZES)
         if self.nets is not None and self.mnist is not None:
             raise OptionError("networks come from --nets DIR or are trained from --mnist DIR; give one of them")
+        if self.recorded is not None and not self.cpu_time:
+            raise OptionError("the seconds of recorded answers are CPU seconds: --from goes with --cpu-time")
+        if self.recorded is not None and (self.nets is not None or self.mnist is not None):
+            raise OptionError("recorded answers are about the shipped networks: --from goes without --nets and --mnist")
 
     def parts(self) -> list[Settings]:
         """The run in parts, so that what is there when it is stopped can be compared.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from layercert.experiments.claims import FAILED, HELD, Claim
+from layercert.experiments.claims import FAILED, HELD, THEOREM, UNTESTED, Claim, Reason
 from layercert.experiments.runs import Pool
 from layercert.experiments.setup import EXPERIMENTS, INPUTS, TIME_LIMIT
 from layercert.experiments.tables import Cell, Table
 
 NO_DATA = "-"
-#: Columns of the summary: with our own solvers; and what a first pass with a short limit says about more inputs.
-OURS, EVERY = "our solvers", "more inputs, short limit"
+#: Where a claim of ours comes from; the paper's come from one of its sections.
+OURS = "ours"
+HELD_WORDS = {HELD: "yes", FAILED: "no", UNTESTED: "not testable"}
 EXPLAINED = (
-    "A **ratio** compares programs or seconds with those of the best method on the other side of the claim, network by "
-    "network: the median, and the range in brackets. Below 1 the claim holds."
+    "**How far**: the programs or seconds of the method that should need less, divided by those of the best one that "
+    "it is compared with, network by network; the median, and the range in brackets. Below 1 the claim holds. A claim "
+    "about every network is held when no network speaks against it."
 )
 
 
@@ -24,57 +26,66 @@ def scale_line(pools: Iterable[Pool]) -> str:
     for pool in pools:
         views = next((v for e in EXPERIMENTS.values() if pool.has(e) and (v := pool.views(e.methods))), [])
         if views:
-            parts.append(f"{pool.label}: {', and '.join(map(_scale, views))}")
+            parts.append(f"{pool.label}: {', and '.join(map(scale, views))}")
     if not parts:
         return ""
     return f"The paper has {INPUTS} inputs and {TIME_LIMIT:g} s per question. This run: {'; '.join(parts)}."
 
 
-def _scale(view: Pool) -> str:
+def scale(view: Pool) -> str:
+    """Inputs, networks and time limit."""
     many = f"{view.inputs} input{'s' if view.inputs != 1 else ''}"
     nets = f"{len(view.nets)} network{'s' if len(view.nets) != 1 else ''}"
     return f"{many} on {nets}, {view.limit_words} per question"
 
 
-def count_line(claims: Iterable[tuple[str, Claim]]) -> str:
-    """How many of the paper's claims held with our solvers; other stacks are run on few inputs and do not count."""
-    claims = list(claims)
-    parts: list[str] = []
-    for name in (OURS, f"{OURS}, {EVERY}"):
-        found = [claim.verdict for column, claim in claims if column == name and not claim.where.startswith("ours")]
-        tested = [verdict for verdict in found if verdict in (HELD, FAILED)]
-        if tested:
-            words = "" if name == OURS else f" ({EVERY})"
-            parts.append(f"{tested.count(HELD)} of {len(tested)}{words}")
-    return f"Claims of the paper that held in full: {', '.join(parts)}." if parts else ""
+def count_line(claims: Iterable[Claim], setting: str = "") -> str:
+    """How many of the paper's claims held, with our solvers or in another setting."""
+    tested = [c.verdict for c in claims if not c.where.startswith(OURS) and c.verdict in (HELD, FAILED)]
+    if not tested:
+        return ""
+    where = f" ({setting})" if setting else ""
+    return f"Claims of the paper that held in full{where}: {tested.count(HELD)} of {len(tested)}."
 
 
-def summary_table(claims: Iterable[tuple[str, Claim]]) -> Table:
-    """A row per sentence; verdicts of the same sentence with our solvers and with another stack stand side by side.
-
-    Args:
-        claims: Each with its column.
-    """
-    claims = list(claims)
-    found: dict[tuple[str, str], dict[str, Claim]] = {}
-    for column, claim in claims:
-        found.setdefault((claim.where, claim.text), {})[column] = claim
-    columns = sorted({OURS, *(column for column, _ in claims)}, key=lambda name: (not name.startswith(OURS), name))
-    rows: list[tuple[Cell, ...]] = []
-    for (where, text), by_column in found.items():
-        cells = [Cell(text), Cell(where)]
-        cells += [_verdict(by_column.get(column)) for column in columns]
-        rows.append((*cells, Cell(_why(by_column.values()))))
-    return Table("summary", "In a minute", ("claim", "where", *columns, "why"), tuple(rows), words=True)
+def adaptive_line(claims: Iterable[Claim]) -> str:
+    """What our own search did on the same questions, from the claims about it."""
+    ours = [c for c in claims if c.where.startswith(OURS)]
+    parts = [f"{c.where[len(OURS) :].strip(' ()')}: {c.measured}{f' ({c.detail})' if c.detail else ''}" for c in ours]
+    return f"Our own search (adaptive) finished, within the same limits: {'; '.join(parts)}." if parts else ""
 
 
-def _verdict(claim: Claim | None) -> Cell:
-    if claim is None:
-        return Cell(NO_DATA)
-    return Cell(f"{claim.verdict}: {claim.measured}", claim.verdict == HELD)
+def summary_table(claims: Iterable[Claim], name: str = "summary") -> Table:
+    """A row per claim of the paper: held or not, on how many networks, how far, why. Notes say where one fails."""
+    numbered = list(enumerate((c for c in claims if not c.where.startswith(OURS)), 1))
+    rows = tuple(
+        (
+            Cell(str(i)),
+            Cell(c.text),
+            Cell(c.where),
+            Cell(HELD_WORDS[c.verdict], c.verdict == HELD),
+            Cell(c.networks or NO_DATA),
+            Cell(c.far or (NO_DATA if c.networks else c.measured)),
+            Cell(_why(c)),
+        )
+        for i, c in numbered
+    )
+    header = ("no.", "the paper says", "where", "held", "networks", "how far", "why")
+    notes = tuple(f"Claim {i}: {text}." for i, c in numbered if (text := c.brief or c.detail))
+    return Table(name, "Claims of the paper", header, rows, words=True, notes=notes)
 
 
-def _why(claims: Iterable[Claim]) -> str:
+def reason_lines(claims: Iterable[Claim]) -> tuple[str, ...]:
+    """The reasons that the table names, each as a sentence."""
+    found = dict.fromkeys(reason for c in claims if (reason := _reason(c)) is not None)
+    return tuple(f"**{reason.name}**: {reason.text}." for reason in found)
+
+
+def _reason(claim: Claim) -> Reason | None:
     """A reason is given where the claim fails; a theorem also where it holds."""
-    reasons = [c.why for c in claims if c.why and (c.verdict == FAILED or c.why.startswith("Theorem"))]
-    return next(iter(reasons), "")
+    return claim.why if claim.verdict == FAILED or claim.why is THEOREM else None
+
+
+def _why(claim: Claim) -> str:
+    reason = _reason(claim)
+    return "" if reason is None else reason.name

@@ -50,7 +50,12 @@ def _with_limit(result: Result, options: Options) -> Result:
     """An open answer says in its note how many seconds it had: a run may hold answers with several limits."""
     if result.status != Status.UNDECIDED or options.time_limit is None:
         return result
-    return replace(result, note=f"{result.note}; the time limit of this search: {options.time_limit!r} s".lstrip("; "))
+    return replace(result, note=limit_note(result.note, options.time_limit))
+
+
+def limit_note(note: str, seconds: float) -> str:
+    """The note of an open answer, with the seconds that it had."""
+    return f"{note}; the time limit of this search: {seconds!r} s".lstrip("; ")
 
 
 def limit_of(note: str) -> float | None:
