@@ -197,7 +197,8 @@ def test_slopes_of_shares_are_those_of_differences(seed: int) -> None:
 def test_certificates_hold_what_was_fixed_as_splits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A search that fixes neurons has a certificate that all checkers accept."""
     monkeypatch.setattr(pieces, "SPARSE", 2.0)  # on small dense networks too, and at every node
-    monkeypatch.setattr(worker, "NEAR_WITH_FACETS", 1.0)
+    for near in ("NEAR_WITH_FACETS", "PLAYED_NEAR"):  # programs from the start, no games
+        monkeypatch.setattr(worker, near, 1.0)
     told = list[int]()
     honest = recording.Forest.fixed
 

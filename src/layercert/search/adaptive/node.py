@@ -48,6 +48,7 @@ class Node:
     wanted: Indices = field(default_factory=lambda: np.empty(0, np.intp))  # what its programs say should be split
     splits: int = 0  # how deep in the tree it is
     played: bool = False  # its facets have been looked for without a program
+    gained: bool = False  # and closed a part of its gap, or of its parent's
     facets: Facets | None = None  # those of its clause when it was bounded last; its shares are in the state
 
     @property

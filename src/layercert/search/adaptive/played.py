@@ -21,8 +21,8 @@ from layercert.search.adaptive.record import Halfspace
 if TYPE_CHECKING:
     from layercert.search.adaptive.worker import Worker
 
-#: Turns of the game.
-TURNS = 30
+#: Turns of the game; it has gained where it closes this part of a node's gap.
+TURNS, GAINED = 30, 0.2
 
 
 def bound_by_play(worker: Worker, node: Node) -> Vector:
@@ -42,7 +42,7 @@ def bound_by_play(worker: Worker, node: Node) -> Vector:
     point = np.zeros(net.inputs)
     inputs = cone.first[layers]
     point[cone.at[inputs:]] = game.mean[inputs:]
-    node.played = True
+    node.played, node.gained = True, False
     facets = Facets(*facets_of(model, node.state, cone, game))
     if not len(facets.neurons):
         return point
@@ -53,9 +53,11 @@ def bound_by_play(worker: Worker, node: Node) -> Vector:
     done, state[COEF] = bent_pass(model, state, mu, node.clause, hulls.bends(state, facets, ball.U))
     value = float(distance(done.g[0], done.s[0], done.drift[0], model, np.empty(net.inputs)))
     if value > node.bound:
+        before = ball.U - node.bound
         ball.facets[node.clause] = hulls.table(facets, ball.cutoff), facets
         node.state, node.bound, node.facets = state, value, facets
         worker.tell(node, own=Halfspace(state[ALPHA], node.halfspace.beta, mu, facets))
         if value < ball.U:
             worker.bound([node], worker.effort.steps, 1, 1)
+        node.gained = ball.U - node.bound < (1.0 - GAINED) * before
     return point

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from layercert.search.adaptive.model import Model
     from layercert.search.adaptive.tree import Ball
 
-#: Nodes this near to U (relative) get linear programs. With facets the first of a clause does earlier, which shows
-#: where witnesses may be; others are played first (played.py), and get programs where the game has come to its end.
-NEAR, FIRST_NEAR, PLAYED_NEAR = 0.05, 0.2, 0.01
+#: Nodes this near to U (relative) get linear programs, those with facets earlier: these close what nothing else does.
+NEAR, NEAR_WITH_FACETS = 0.05, 0.2
+#: Nodes with facets that are farther away are played (played.py). Where that closes a part of the gap, the nodes below
+#: are played too, and get programs no sooner than this near, but for the first of their clause.
+PLAYED_NEAR = 0.01
 #: In the tail, nodes this near to U (relative) of trees with facets, programs prove what is proved: what the ascent and
 #: rounds of tightening add takes as long as another node, and probes see no difference between neurons.
 TAIL = 1e-3
@@ -131,16 +133,18 @@ class Worker:
         ball = self.ball
         if node.played or node.programmed or ball.hulls is None or not math.isinf(ball.model.p):
             return False
-        return bool(len(node.open)) and node.bound < (1.0 - PLAYED_NEAR) * ball.U
+        near = PLAYED_NEAR if node.gained else NEAR_WITH_FACETS
+        return bool(len(node.open)) and node.bound < (1.0 - near) * ball.U
 
     def wants_programs(self, node: Node) -> bool:
         """Is it near enough to U for linear programs?"""
         ball = self.ball
         if node.programmed or not math.isinf(ball.model.p):
             return False
-        if ball.hulls is None or node.bound <= (1.0 - FIRST_NEAR) * ball.U:
+        if ball.hulls is None or node.bound <= (1.0 - NEAR_WITH_FACETS) * ball.U:
             return ball.hulls is None and node.bound > (1.0 - NEAR) * ball.U
-        return node.bound > (1.0 - PLAYED_NEAR) * ball.U or not ball.programs.has_begun(node.clause)
+        waits = node.gained and ball.programs.has_begun(node.clause)
+        return node.bound > (1.0 - PLAYED_NEAR) * ball.U or not waits
 
     def in_tail(self, node: Node) -> bool:
         return self.ball.hulls is not None and node.bound > (1.0 - TAIL) * self.ball.U
@@ -174,7 +178,7 @@ class Worker:
             number, bound = ball.frontier.number(), float(children.bounds[i])
             self.settle_sides(state)
             child = Node(number, node.clause, bound, state, weights, node.radius, splits=node.splits + 1)
-            child.facets = node.facets
+            child.facets, child.gained = node.facets, node.gained
             pair.append(child)
         if ball.recorder is not None:
             ball.recorder.split(node.number, neuron, (pair[0].number, pair[1].number))
