@@ -141,6 +141,7 @@ def _questions(what: str) -> Iterator[Callable[[], object]]:
         yield partial(measure, tiny, x, norm, method=ADAPTIVE)
     yield partial(proved, "linf", INPUT_SPLIT)
     yield _curved
+    yield _hulled
     for method in METHODS:
         for norm in NORMS:
             yield partial(measure, tiny, x, norm, domain=domain, method=method, time_limit=PATIENCE)
@@ -161,6 +162,36 @@ def _curved() -> None:
     tiny = Network.from_arrays(weights, [np.zeros(4), np.array([-0.5, 0.0, 0.5]), np.zeros(2)])
     problem = robustness(tiny, [0.2, -0.1, 0.3, 0.4], "l2")
     Ball(Task(problem, make_chain("default", problem.norm)), Effort(), None, 1.0, curved=True).quick()
+
+
+def _hulled() -> None:
+    """Facets, games and what is fixed by them, at a root that other bounds would close, and a proof with such rows."""
+    import numpy as np
+
+    from layercert.certify.games import game_of
+    from layercert.network import Network
+    from layercert.problem import robustness
+    from layercert.programs.stacks import make_chain
+    from layercert.search.adaptive.played import bound_by_play
+    from layercert.search.adaptive.programmed import bound_by_programs
+    from layercert.search.adaptive.tree import Ball, Effort
+    from layercert.search.task import Task
+
+    rng, inputs = np.random.default_rng(1), 12
+    weights = [rng.normal(size=(2, inputs - 2))]
+    for width in (inputs - 1, inputs):  # each neuron reads two
+        weights.insert(
+            0, (np.eye(width - 1, width) + np.eye(width - 1, width, 1)) * rng.normal(size=(width - 1, width))
+        )
+    net = Network.from_arrays(weights, [0.3 * rng.normal(size=len(W)) for W in weights])
+    problem = robustness(net, rng.uniform(size=inputs), "linf", domain=(-1.0, 2.0))
+    ball = Ball(Task(problem, make_chain("default", problem.norm)), Effort(), None, 1.0)
+    node, worker = ball.roots(0, 1)[0], ball.workers[0]
+    bound_by_play(worker, node)
+    bound_by_programs(worker, node)
+    noff = ball.model.net.noff
+    neurons = np.arange(noff[1], noff[2])
+    game_of(ball.model, ball.root, 1, neurons, 1.0, 1.0, np.zeros((int(noff[1]), len(neurons))))
 
 
 def help_first() -> None:

@@ -294,7 +294,7 @@ class Ball:
 
     def _push_roots(self) -> None:
         """The roots of all clauses wait."""
-        for node in self._roots(0, len(self.model.first) - 1):
+        for node in self.roots(0, len(self.model.first) - 1):
             self.frontier.push(node)
         self.started = True
 
@@ -302,7 +302,7 @@ class Ball:
         """What the roots prove with a few steps and rounds each, for bounds at once."""
         clauses, least = len(self.model.first) - 1, math.inf
         for begin in range(0, clauses, ROOTS):
-            nodes = self._roots(begin, min(begin + ROOTS, clauses))
+            nodes = self.roots(begin, min(begin + ROOTS, clauses))
             steps = self.effort.quick_steps
             for stage in ((0, 0, 0), (steps, 0, 0), (steps, self.effort.quick_rounds, 0)):
                 going = [n for n, node in enumerate(nodes) if node.bound < self.U]
@@ -323,7 +323,7 @@ class Ball:
 
         side_by_side([partial(bound, w, share) for w, share in zip(self.workers, shares, strict=True) if share])
 
-    def _roots(self, begin: int, end: int) -> list[Node]:
+    def roots(self, begin: int, end: int) -> list[Node]:
         """The roots of some clauses, not bounded yet."""
         first, nodes = self.model.first, []
         for clause in range(begin, end):
