@@ -18,7 +18,7 @@ from layercert.network import Network
 from layercert.problem import Problem, robustness
 from layercert.search.adaptive import played
 from layercert.search.adaptive.bent import bent_pass
-from layercert.search.adaptive.hulled import FEWEST, cone_of, facets_of, hull_layer, play, slopes_of
+from layercert.search.adaptive.hulled import FEWEST, cone_of, constant, facets_of, hull_layer, play, slopes_of
 from layercert.search.adaptive.hulls import Hulls
 from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, NO_HULLS, PHASE, SHARE, THOROUGH, build
 from layercert.system import clock
@@ -141,6 +141,26 @@ def test_a_row_with_splits_holds_at_the_points_of_the_node() -> None:
             tried += 1
             assert done.s[0] - fall == pytest.approx(value + model.c[0], abs=1e-9)
     assert tried > 3
+
+
+def test_the_constant_of_any_facet_is_the_largest_difference_at_a_corner() -> None:
+    """Of all parts, good or not: relu is 0 at some corners and z at others, and either may decide."""
+    problem, U, rng = problem_of(0), 0.5, np.random.default_rng(5)
+    model, root = build(problem, U, hulled=NO_HULLS)
+    coef = np.where(rng.random(int(model.net.noff[1])) < 0.5, 1.0, -1.0)
+    cone = cone_of(model, root, 1, coef, U, np.full(model.net.inputs + len(coef), -1, np.intp))
+    game = play(model, root, cone, coef, FEWEST, U)[1]
+    game.parts[:], game.chords[:] = rng.uniform(size=len(game.parts)), 0.0
+    by_zero = by_value = 0
+    for q in range(len(cone.begin) - 1):
+        own = slice(cone.begin[q], cone.begin[q + 1])
+        low, high = cone.low[cone.place[own]], cone.high[cone.place[own]]
+        corners = np.array(list(itertools.product(*np.stack([low, high], 1))))
+        z, a = corners @ cone.weight[own] + model.z0[cone.at[q]], corners @ (game.parts[own] * cone.weight[own])
+        e, _ = constant(cone, game, q, float(model.z0[cone.at[q]]))
+        assert e == pytest.approx((np.maximum(z, 0.0) - a).max(), abs=1e-12)
+        by_zero, by_value = by_zero + ((-a).max() > (z - a).max()), by_value + ((-a).max() < (z - a).max())
+    assert by_zero > 2 and by_value > 2
 
 
 def test_more_turns_prove_more_and_too_little_work_is_none() -> None:
