@@ -71,6 +71,8 @@ def hull_layer(model: Model, state: Matrix, U: float, k: int, most: int, timer: 
     At most so many entries are visited, and none where that is not enough for some turns of every row. How many were.
     """
     net = model.net
+    if 2 * FEWEST * net.ptr[net.noff[k]] > most:  # even the cone of one row may take too long
+        return 0
     places = np.full(net.inputs + net.noff[k], -1, np.intp)
     count, turns, work = 0, 0, 0
     for i in range(net.noff[k], net.noff[k + 1]):

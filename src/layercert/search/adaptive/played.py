@@ -19,10 +19,20 @@ from layercert.search.adaptive.node import Node
 from layercert.search.adaptive.record import Halfspace
 
 if TYPE_CHECKING:
+    from layercert.search.adaptive.model import Model
     from layercert.search.adaptive.worker import Worker
 
 #: Turns of the game; it has gained where it closes this part of a node's gap.
 TURNS, GAINED = 30, 0.2
+#: Entries that a game may visit, at about 16 ns each: nothing looks at the clock inside.
+MOST = 20_000_000
+
+
+def is_affordable(model: Model) -> bool:
+    """Is there time for some turns, whatever a node reads?"""
+    from layercert.search.adaptive.hulled import FEWEST
+
+    return FEWEST * len(model.net.data) <= MOST
 
 
 def bound_by_play(worker: Worker, node: Node) -> Vector:
@@ -38,7 +48,7 @@ def bound_by_play(worker: Worker, node: Node) -> Vector:
     coef = np.ascontiguousarray(mu @ model.R[first : first + len(mu)])
     places = np.full(net.inputs + len(net.b), -1, np.intp)
     cone = cone_of(model, node.state, layers, coef, ball.U, places)
-    _, game = play(model, node.state, cone, coef, TURNS, ball.U)
+    _, game = play(model, node.state, cone, coef, min(TURNS, MOST // max(len(cone.place), 1)), ball.U)
     point = np.zeros(net.inputs)
     inputs = cone.first[layers]
     point[cone.at[inputs:]] = game.mean[inputs:]

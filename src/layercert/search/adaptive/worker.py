@@ -130,11 +130,13 @@ class Worker:
 
     def wants_play(self, node: Node) -> bool:
         """Are facets to be looked for, without a program?"""
+        from layercert.search.adaptive.played import is_affordable
+
         ball = self.ball
         if node.played or node.programmed or ball.hulls is None or not math.isinf(ball.model.p):
             return False
         near = PLAYED_NEAR if node.gained else NEAR_WITH_FACETS
-        return bool(len(node.open)) and node.bound < (1.0 - near) * ball.U
+        return node.bound < (1.0 - near) * ball.U and bool(len(node.open)) and is_affordable(ball.model)
 
     def wants_programs(self, node: Node) -> bool:
         """Is it near enough to U for linear programs?"""
