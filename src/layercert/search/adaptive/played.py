@@ -2,8 +2,8 @@
 
 The objective F of a node is a row like any other: its coefficients over the last layer's outputs are those of its
 clause. Thirty turns take some thirty milliseconds on a network of a thousand neurons, where one linear program with as
-good facets takes half a second and more. What the ascent does not find either way is how much of each facet a node
-needs, and its other multipliers: it goes on from there.
+good facets takes half a second and more. The game holds the multipliers of splits fixed, and finds the others roughly:
+the ascent goes on from there.
 """
 
 from __future__ import annotations
