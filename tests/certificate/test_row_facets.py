@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from helpers.brute import brute_force
-from helpers.facets import code_of, network_of, put, random_facets, verdicts, without
+from helpers.facets import agree_on_random_trees, code_of, network_of, put, random_facets, verdicts, without
 from helpers.standalone import alone
 from layercert.certificate.balls import precision
 from layercert.certificate.checker import check
@@ -31,7 +30,6 @@ from layercert.certificate.step_floats import Objectives, StepFloats, no_halfspa
 from layercert.certificate.steps import ROW_FACETS, Objective, Passes, StepTree
 from layercert.facets import Facets
 from layercert.network import Network
-from layercert.problem import robustness
 
 
 def arrays_of(own: list[Facets | None]) -> dict[str, Any]:
@@ -420,27 +418,7 @@ def random_tree(rng: np.random.Generator, net: Network, share: float) -> StepTre
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 def test_checkers_agree_on_random_trees_and_prove_nothing_false(norm: str, tmp_path: Path) -> None:
     """Brute force knows the true radius."""
-    accepted = refused = 0
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        net = network_of(rng, [2, 4, 3, 2], 0.9)
-        x = rng.uniform(-1, 1, 2)
-        problem = robustness(net, x, norm, domain=(x - 2.0, x + 1.0) if seed % 2 else None)
-        true, _ = brute_force(problem)
-        true = min(true, 5.0) if seed % 2 == 0 else min(true, 2.0)  # any radius is true where nothing is unsafe
-        clauses = tuple((clause.C, clause.d, clause.target) for clause in problem.clauses)
-        tree = random_tree(rng, net, float(rng.choice([0.01, 0.3, 1.0])))
-        for part in (0.01, 0.1, 0.3, 0.6, 1.001):
-            claim = Certificate(
-                network=net.sha256, x=x, p=problem.norm.p, domain=problem.domain, label=problem.label, clauses=clauses,
-                radius=part * true, witness=None, upper=math.inf, trees=(tree,),
-            )  # fmt: skip
-            ok = check(net, claim).ok
-            assert (code_of(net, claim, tmp_path) == 0) == ok == check(net, claim, exact=True).ok
-            assert part != 0.1 or (code_of(net, claim, tmp_path, exact=True) == 0) == ok
-            assert not ok or part < 1 or true in (2.0, 5.0)
-            accepted, refused = accepted + ok, refused + (not ok)
-    assert accepted > 5 and refused > 5
+    agree_on_random_trees(random_tree, norm, tmp_path)
 
 
 def test_a_facet_makes_inputs_count_that_nothing_else_reads() -> None:

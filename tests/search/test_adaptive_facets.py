@@ -268,7 +268,7 @@ def test_a_solver_that_lies_about_facets_costs_nodes_and_no_truth(monkeypatch: p
 @pytest.mark.usefixtures("facets_everywhere")
 def test_certificates_hold_the_facets_of_the_search(tmp_path: Path) -> None:
     bent = 0
-    for seed in (0, 2, 10, 13):
+    for seed in (0, 3, 10, 12):  # roots with bounds by hulls close the others before any facet is needed
         problem = _problem(seed, [6, 8, 8, 2])
         net = problem.network
         r = lc.measure(net, problem.x, method="adaptive", certificate=True)
@@ -279,7 +279,7 @@ def test_certificates_hold_the_facets_of_the_search(tmp_path: Path) -> None:
         r.certificate.save(tmp_path / "proof.npz")
         done = subprocess.run([sys.executable, CHECKER, tmp_path / "proof.npz", tmp_path / "net.npz"], check=False)
         assert done.returncode == 0
-    assert bent > 1
+    assert bent > 2
 
 
 def test_a_neuron_that_bounds_settle_is_as_good_as_split() -> None:
