@@ -89,8 +89,9 @@ def hull_layer(model: Model, state: Matrix, U: float, k: int, most: int, timer: 
             turns = min(TURNS, most // max(2 * count * len(cone.place), 1))
             if turns < FEWEST:
                 break
-        low = play(model, state, cone, coef, turns, U)[0]
-        high = play(model, state, cone, -coef, turns, U)[0]
+        # nothing is proved by what is no number: such a second argument of max is passed over
+        low = max(-np.inf, play(model, state, cone, coef, turns, U)[0])
+        high = max(-np.inf, play(model, state, cone, -coef, turns, U)[0])
         work += 2 * turns * len(cone.place)
         b = net.b[i]
         margin = 2.0 * model.noise * abs(b)
