@@ -21,7 +21,8 @@ from layercert.certificate.claim import Certificate
 from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import Objectives, StepFloats
 from layercert.certificate.steps import StepTree
-from layercert.certify.doubt import Doubt, lowered
+from layercert.certify.digest import lowered
+from layercert.certify.doubt import Doubt
 from layercert.network import Network
 
 

@@ -6,15 +6,20 @@ no pass reads are skipped. step_floats.py has the error analysis of what is comp
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layercert.arrays import Indices, Mask, Matrix, Vector
+from layercert.arrays import TINY, Indices, Mask, Matrix, Vector
 from layercert.certificate.facets import FacetLanes, no_facets
+from layercert.certificate.reach import falls, tilted
+from layercert.certificate.setting import Reach
 from layercert.compiled.jit import njit, njit_sums
-from layercert.compiled.packed import PackedNetwork, times_transposed
+from layercert.compiled.packed import PackedNetwork, row_add, times_transposed
+
+if TYPE_CHECKING:
+    from layercert.certificate.step_floats import Halfspaces
 
 
 class Ground(NamedTuple):
@@ -24,6 +29,9 @@ class Ground(NamedTuple):
     z0: Vector  # first pre-activations at x
     Q: Vector  # per neuron: what |A| + beta is multiplied with to bound rounding errors
     row_sizes: Vector  # ||W^0_i||_q, rounded up
+    outputs: Vector  # bounds of the neurons' outputs on the whole ball
+    noise: float  # relative error of the longest chain of roundings
+    reach: Reach
 
 
 class Regions(NamedTuple):
@@ -319,3 +327,51 @@ def row_passes(
             if len(trace):
                 give_back(facets, layer, taken, trace, 0)
     return A.T.copy(), size
+
+
+@njit_sums
+def functions(
+    ground: Ground, regions: Regions, halves: Halfspaces, k: int, uses: Uses, trace: Matrix
+) -> tuple[Matrix, Vector, Vector]:
+    """G, c with G w + c <= side * z at unsafe points (where pull F <= 0), and r ||G||_q at most."""
+    net, m, noise = ground.net, len(uses.neuron), ground.noise
+    c, error = np.empty(m), np.empty(m)
+    if k == 0:
+        G, size = np.zeros((m, net.inputs)), np.empty(m)
+        for r in range(m):
+            i = uses.neuron[r]
+            row_add(net, 0, i, uses.side[r], G[r], 0)
+            c[r] = uses.side[r] * ground.z0[i] - 1.01 * ground.Q[i] - TINY
+            size[r] = ground.reach.r * ground.row_sizes[i]
+        return G, c, size
+    uppers, more = halves.uppers, np.full(len(halves.s), -1.0)  # per objective, where a row pulls it
+    under, base = net.noff[k - 1], net.noff[k]
+    for r in range(m):
+        i, half, pull = uses.neuron[r], uses.half[r], uses.pull[r]
+        c[r], error[r] = uses.side[r] * net.b[i], ground.Q[i]
+        if pull > 0.0:
+            if more[half] < 0.0:
+                size_of = abs(uppers.constant[k, half])
+                for j in range(under, base):
+                    size_of += ground.outputs[j] * abs(uppers.coef[j, half])
+                more[half] = 4.04 * noise * size_of + 1.02 * uppers.slip[k, half]
+            c[r] += pull * uppers.constant[k, half]
+            error[r] += pull * more[half]
+    G, size = row_passes(ground, regions, k, uses, uppers, c, error, trace)
+    for r in range(m):
+        size[r] *= ground.reach.r * (1.0 + noise)
+        c[r] = c[r] - 1.02 * (error[r] + noise * size[r]) - TINY
+    return G, c, size
+
+
+@njit_sums
+def least(reach: Reach, G: Matrix, c: Vector, size: Vector, halves: Halfspaces, half: Indices, lams: Vector) -> Vector:
+    """Lower bounds of G w + c on the caps: c + lam s - fall(G + lam g), rounded down. G is G + lam g after it."""
+    drop = falls(tilted(G, lams, halves.g, half), reach)
+    for r in range(len(c)):
+        lam, value, slip = lams[r], c[r] - drop[r], abs(c[r]) + drop[r]
+        if lam != 0.0:  # what cancels in G + lam g was rounded before
+            value += lam * halves.s[half[r]]
+            slip += lam * abs(halves.s[half[r]]) + size[r] + lam * halves.size[half[r]]
+        drop[r] = value - 1e-15 * slip - TINY
+    return drop

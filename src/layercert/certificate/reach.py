@@ -17,8 +17,8 @@ import math
 
 import numpy as np
 
-from layercert.arrays import TINY, Indices, Matrix, Vector, gamma
-from layercert.certificate.setting import Setting, dual_norm
+from layercert.arrays import TINY, Indices, Matrix, Vector
+from layercert.certificate.setting import Reach, Setting
 from layercert.compiled.jit import njit_sums
 
 #: Most steps towards m, and when to stop for p = 2; each bound on the way is valid.
@@ -29,33 +29,16 @@ ROUNDED = 1.0 + 1e-12
 
 def fall(setting: Setting, T: Matrix) -> Vector:
     """max -t.w over the ball and box, rounded up, for each row t of T."""
-    n = T.shape[1]
-    up = 1.0 + gamma(4 * n + 128)
-    down, rise = setting.room
-    if math.isinf(setting.p):
-        return np.asarray(fall_linf(T, down, rise) * up + TINY)
-    if setting.domain is None:
-        return np.asarray(setting.r * dual_norm(T, setting.q) * up + TINY)
-    if setting.p == 2.0:
-        return np.asarray(fall_l2(T, setting.r, down, rise) * up + TINY)
-    size, room, part = np.abs(T), np.where(T > 0, down, rise), kept(setting, T)
-    return np.asarray((setting.r * dual_norm(part, setting.q) + ((size - part) * room).sum(axis=1)) * up + TINY)
+    return np.asarray(falls(np.ascontiguousarray(T), setting.reach))
 
 
 def kept(setting: Setting, T: Matrix) -> Matrix:
     """t1 of the best split, up to rounding; any is sound."""
-    size = np.abs(T)
     if math.isinf(setting.p):
-        return np.zeros_like(size)
+        return np.zeros_like(T)
     if setting.domain is None:
-        return size
-    down, rise = setting.room
-    m = thresholds(np.ascontiguousarray(T), setting.r, setting.p, setting.q, down, rise)[:, None]
-    if setting.p == 1.0:
-        return np.asarray(np.minimum(size, m))
-    with np.errstate(under="ignore"):
-        share = np.minimum(np.where(T > 0, down, rise) / setting.r, 1.0)
-        return np.asarray(np.minimum(size, m * share ** (setting.p - 1.0)))
+        return np.abs(T)
+    return np.asarray(kept_parts(np.ascontiguousarray(T), setting.reach))
 
 
 def lowest_point(setting: Setting, T: Matrix) -> Matrix:
@@ -70,6 +53,61 @@ def lowest_point(setting: Setting, T: Matrix) -> Matrix:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         step = setting.r * (size / m[:, None]) ** (setting.q - 1.0)
     return np.asarray(-np.sign(T) * np.minimum(np.nan_to_num(step, nan=0.0, posinf=np.inf), room))
+
+
+@njit_sums
+def falls(T: Matrix, reach: Reach) -> Vector:
+    """`fall` for kernels. What is not a number, or too large for a sum, has no finite fall."""
+    if np.isinf(reach.p):
+        out = fall_linf(T, reach.down, reach.rise)
+    elif not reach.boxed:
+        out = reach.r * dual_norms(T, reach.q)
+    elif reach.p == 2.0:
+        out = fall_l2(T, reach.r, reach.down, reach.rise)
+    else:
+        part = kept_parts(T, reach)
+        out = reach.r * dual_norms(part, reach.q)
+        for i in range(len(T)):
+            over = 0.0
+            for j in range(T.shape[1]):
+                over += (abs(T[i, j]) - part[i, j]) * (reach.down[j] if T[i, j] > 0.0 else reach.rise[j])
+            out[i] = out[i] + over if np.isfinite(np.sum(T[i])) else np.nan
+    return out * reach.up + TINY
+
+
+@njit_sums
+def kept_parts(T: Matrix, reach: Reach) -> Matrix:
+    """t1 of the best split inside a box, for finite p."""
+    out, m = np.abs(T), thresholds(T, reach.r, reach.p, reach.q, reach.down, reach.rise)
+    for i in range(len(T)):
+        for j in range(T.shape[1]):
+            most = m[i]
+            if reach.p != 1.0:
+                share = min((reach.down[j] if T[i, j] > 0.0 else reach.rise[j]) / reach.r, 1.0)
+                most *= share ** (reach.p - 1.0)
+            out[i, j] = min(out[i, j], most)
+    return out
+
+
+@njit_sums
+def dual_norms(T: Matrix, q: float) -> Vector:
+    """||t||_q of each row, scaled against overflow; not a number where an entry is none."""
+    out = np.empty(len(T))
+    for i in range(len(T)):
+        top, total = 0.0, 0.0
+        for j in range(T.shape[1]):
+            top, total = max(top, abs(T[i, j])), total + abs(T[i, j])
+        if q == 1.0 or top == 0.0 or np.isnan(total) or np.isinf(top):
+            out[i] = total
+        elif np.isinf(q):
+            out[i] = top
+        else:
+            power = 0.0
+            for j in range(T.shape[1]):
+                size = abs(T[i, j]) / top
+                power += size * size if q == 2.0 else size**q
+            out[i] = (np.sqrt(power) if q == 2.0 else power ** (1.0 / q)) * top
+    return out
 
 
 @njit_sums

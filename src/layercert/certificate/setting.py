@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,18 @@ from layercert.network import Network
 
 #: Entries of a sparse layer that are made dense at one time.
 MOST_AT_ONCE = 1 << 22
+
+
+class Reach(NamedTuple):
+    """The ball inside the box, as kernels see it."""
+
+    p: float
+    q: float
+    r: float
+    boxed: bool
+    down: Vector  # how far each coordinate may fall and rise
+    rise: Vector
+    up: float  # what covers the rounding of a fall
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +59,11 @@ class Setting:
         down = np.where(low == self.x, 0.0, np.nextafter(self.x - low, np.inf))
         up = np.where(high == self.x, 0.0, np.nextafter(high - self.x, np.inf))
         return np.minimum(down, self.r), np.minimum(up, self.r)
+
+    @cached_property
+    def reach(self) -> Reach:
+        up = 1.0 + gamma(4 * self.network.inputs + 128)
+        return Reach(self.p, self.q, self.r, self.domain is not None, *self.room, up)
 
     @cached_property
     def z0(self) -> Vector:
@@ -102,11 +120,7 @@ class Setting:
 
 def dual_norm(G: Matrix, q: float) -> Vector:
     """||g||_q along the last axis, scaled against overflow; accurate to a few roundings an entry."""
-    size = np.abs(G)
-    if q == 1.0:
-        return np.asarray(size.sum(axis=-1))
-    top = size.max(axis=-1, initial=0.0)
-    if math.isinf(q):
-        return np.asarray(top)
-    scaled = size / np.where(top > 0, top, 1.0)[..., None]
-    return np.asarray((scaled**q).sum(axis=-1) ** (1.0 / q) * top)
+    from layercert.certificate.reach import dual_norms
+
+    rows = np.ascontiguousarray(G, dtype=np.float64).reshape(-1, G.shape[-1])
+    return np.asarray(dual_norms(rows, q).reshape(G.shape[:-1]))

@@ -25,7 +25,7 @@ import numpy as np
 
 from layercert.arrays import TINY, Indices, Mask, Matrix, Vector
 from layercert.certificate.facets import FacetLanes, no_facets, side_by_side, some_lanes
-from layercert.certificate.reach import fall, tilted
+from layercert.certificate.reach import fall
 from layercert.certificate.region import LEANING
 from layercert.certificate.setting import Setting, dual_norm
 from layercert.compiled.packed import PackedNetwork
@@ -73,12 +73,13 @@ class StepFloats:
 
     @cached_property
     def ground(self) -> Any:
-        """What the kernels need; `start` fills in the sizes of errors."""
+        """What the kernels need; `start` fills in the sizes of errors, and bounds of outputs."""
         from layercert.certificate.lanes import Ground
 
-        row_sizes = self.setting.row_sizes if self.setting.network.L else np.zeros(0)
-        z0 = self.setting.z0 if self.setting.network.L else np.zeros(0)
-        return Ground(self.net, z0, np.zeros(int(self.starts[-1])), row_sizes)
+        setting, n = self.setting, int(self.starts[-1])
+        some = setting.network.L > 0
+        row_sizes, z0 = (setting.row_sizes, setting.z0) if some else (np.zeros(0), np.zeros(0))
+        return Ground(self.net, z0, np.zeros(n), row_sizes, np.zeros(n), self.noise, setting.reach)
 
     @cached_property
     def start(self) -> Any:
@@ -104,17 +105,18 @@ class StepFloats:
                 self._default_rows(regions, k, neurons[first : first + LANES // 2])
             Z = np.maximum(np.abs(lo[part]), np.abs(hi[part]))
             Q[part] = noise * (3.03 * M + 4.04 * Z) + TINY
-            below = np.maximum(hi[part], 0.0)
+            below = self.ground.outputs[part] = np.maximum(hi[part], 0.0)
         return regions
 
     @cached_property
     def no_facets(self) -> FacetLanes:
         return no_facets(self.setting.network.L)
 
-    @cached_property
+    @property
     def outputs(self) -> Vector:
-        """Bounds of the neurons' outputs on the whole ball."""
-        return np.asarray(np.maximum(self.start.hi[0], 0.0))
+        """Bounds of the neurons' outputs on the whole ball: whoever asks before the start gets that first."""
+        _ = self.start
+        return np.asarray(self.ground.outputs)
 
     def halfspaces(self, C: Matrix, d: Vector, regions: Any, own: Objectives) -> Halfspaces:
         """For each node g.w + s <= mu.(C f(x + w) - d)."""
@@ -154,37 +156,15 @@ class StepFloats:
 
         `trace` takes the coefficients of all neurons below.
         """
-        from layercert.certificate.lanes import row_passes
+        from layercert.certificate.lanes import functions
 
-        setting, noise = self.setting, self.noise
-        neurons, sides, pulls = uses.neuron, uses.side, uses.pull
-        error = self.ground.Q[neurons]  # of the values at x in the first layer; of roundings in b in others
-        if k == 0:
-            G = sides[:, None] * _lines(setting.network.maps[0], neurons)
-            return G, sides * setting.z0[neurons] - 1.01 * error - TINY, setting.r * setting.row_sizes[neurons]
-        c = sides * self.net.b[neurons]
-        uppers = halves.uppers
-        if pulls.any():
-            part = slice(int(self.starts[k - 1]), int(self.starts[k]))
-            reach = self.outputs[part] @ np.abs(uppers.coef[part]) + np.abs(uppers.constant[k])
-            more = 4.04 * noise * reach + 1.02 * uppers.slip[k]
-            c = c + pulls * uppers.constant[k][uses.half]
-            error = error + pulls * more[uses.half]
-        nothing = np.zeros((0, 0)) if trace is None else trace
-        G, size = row_passes(self.ground, regions, k, uses, uppers, c, error, nothing)
-        size = setting.r * size * (1.0 + noise)
-        return G, c - 1.02 * (error + noise * size) - TINY, size
+        return functions(self.ground, regions, halves, k, uses, np.zeros((0, 0)) if trace is None else trace)
 
     def least(self, G: Matrix, c: Vector, size: Vector, halves: Halfspaces, half: Indices, lams: Vector) -> Vector:
-        """Lower bounds of G w + c on the caps: c + lam s - fall(G + lam g), rounded down."""
-        if not lams.any():
-            value = c - fall(self.setting, G)
-            return np.asarray(value - 1e-15 * (np.abs(c) + np.abs(value)) - TINY)
-        drop = fall(self.setting, tilted(G, lams, halves.g, half))
-        value = c + lams * halves.s[half] - drop
-        # what cancels in G + lam g was rounded before
-        slip = np.abs(c) + lams * np.abs(halves.s[half]) + drop + size + lams * halves.size[half]
-        return np.asarray(value - 1e-15 * slip - TINY)
+        """Lower bounds of G w + c on the caps, rounded down. G is of no more use after it."""
+        from layercert.certificate.lanes import least
+
+        return np.asarray(least(self.setting.reach, G, c, size, halves, half, lams))
 
     def narrow(
         self, regions: Any, halves: Halfspaces, k: int, uses: Any, lams: Vector, limits: Vector | float = np.inf
@@ -244,8 +224,3 @@ def part_of(uses: Any, part: slice) -> Any:
         splits=np.ascontiguousarray(uses.splits[:, part]) if len(uses.splits) else uses.splits,
         facets=some_lanes(uses.facets, part) if len(uses.facets.lane) else uses.facets,
     )  # fmt: skip
-
-
-def _lines(W: Any, at: Indices) -> Matrix:
-    rows = W[at]
-    return rows if isinstance(rows, np.ndarray) else np.asarray(rows.toarray())

@@ -31,17 +31,6 @@ STEPS, MANY_STEPS = 4, 64
 ENOUGH = 1.0 + 2e-7
 
 
-class Pass(NamedTuple):
-    """A pass of rows at a node, and what it left."""
-
-    uses: Any
-    G: Matrix
-    trace: Matrix  # coefficients of all neurons below, a column per row
-    lams: Vector
-    cap: Any
-    upper: tuple[Vector, float]  # what the layers above make of the objective
-
-
 class Better(NamedTuple):
     """Parameters of a node's halfspace, and where its neurons are at its nearest point."""
 
@@ -83,27 +72,6 @@ class Ascent:
         from layercert.search.adaptive.halfspace import dual_norm
 
         return Cap(self.setting.r, g, s, dual_norm(g, self.model.p))
-
-    def multipliers(self, G: Matrix, cap: Any) -> Vector:
-        """Multipliers of the cap's halfspace that bound the rows of G best, as they will be stored."""
-        from layercert.certify.digest import cap_multipliers
-
-        return np.asarray(cap_multipliers(G, cap, self.model))
-
-    def move(self, region: Any, k: int, done: Pass, known: Mask) -> Any:
-        """The parameters of rows of layer k after a pass at the one node of the region: layers.Rows, moved as the
-        search moves its own. known: which had a pass before."""
-        from layercert.search.adaptive.layers import WARM_PACE, NeuronRows, Objective, repull, rows_touch
-
-        model, uses = self.model, done.uses
-        state = np.zeros((ROWS, region.lo.shape[1]))
-        state[PHASE], state[LO], state[HI] = region.phase[0], region.lo[0], region.hi[0]
-        phase = state[PHASE, : len(done.trace), None]
-        betas = np.maximum(uses.splits * phase, 0.0) if len(uses.splits) else np.zeros(done.trace.shape)
-        rows = NeuronRows(uses.neuron, uses.side, True, uses.slopes.copy(), betas, uses.pull.copy(), done.trace)
-        h = rows_touch(model, state, rows, k, done.G, done.lams, done.cap, np.where(known, WARM_PACE, 1.0))
-        repull(rows, Objective(*done.upper, 0.0), h, done.lams)
-        return rows
 
     def improved(self, clause: Clause, region: Any, own: Halfspace, steps: int) -> Better:
         """Better parameters than those given, on the region of one node."""

@@ -50,7 +50,7 @@ def _preorder(box: Box) -> list[Box]:
 def _part(search: Branching, box: Box, claim: Certificate, deadline: float | None) -> Certificate | None:
     """The proof of one box; None where it is too far away to need one, as the checker sees it."""
     asked, away = search.inside(box, math.inf)
-    if far_enough(claim, asked.x, 0.0):
+    if far_enough(claim, asked.x, None):
         return None
     wanted = left_of(search.problem.norm.p, claim.radius * (1.0 + SPARE), away)
     wanted = min(wanted, asked.reach)

@@ -10,6 +10,7 @@ A pass with coefficient A at a neuron needs of it, by the rules of docs/certific
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from layercert.arrays import Indices, Mask, Matrix, Signs, Vector
 from layercert.certificate.facets import FacetLanes
 from layercert.certificate.lanes import Regions
+from layercert.certify.doubt import DIGITS, SURE
 from layercert.certify.recording import MOST, PARTS, Snapshot
 from layercert.compiled.jit import njit, njit_sums
 from layercert.search.adaptive.cap import Cap, lowest
@@ -111,19 +113,48 @@ def needs(trace: Matrix, side: Signs, beta: Matrix, given_by: Indices) -> tuple[
 def line_moves(regions: Regions, given_by: Indices, slips: Vector, T: Vector) -> Matrix:
     """How far the upper lines of all neurons of some nodes can move anywhere on the ball (doubt.py), where bounds that
     no event gave can differ by their slips."""
-    nodes, neurons = regions.lo.shape
-    out = np.zeros((nodes, neurons))
-    for r in range(nodes):
-        for i in range(neurons):
-            if regions.side[r, i] == 0:
-                lo, hi = regions.lo[r, i], regions.hi[r, i]
-                e_lo = slips[2 * i] if given_by[r, 2 * i] < 0 else 0.0
-                e_hi = slips[2 * i + 1] if given_by[r, 2 * i + 1] < 0 else 0.0
-                move = ANYWHERE
-                if e_lo + e_hi <= SMALL * (hi - lo):
-                    a, b = -lo / (hi - lo), hi / (hi - lo)
-                    move = (e_hi * a + e_lo * b) * T[i] / (hi - lo) + e_hi * a * a + e_lo * b * b
-                out[r, i] = min(move, ANYWHERE)
+    out = np.empty(regions.lo.shape)
+    for r in range(len(out)):
+        line_moves_of(regions, r, given_by[r], slips, T, out[r])
+    return out
+
+
+@njit
+def line_moves_of(regions: Regions, node: int, given_by: Indices, slips: Vector, T: Vector, out: Vector) -> None:
+    """The same for one node."""
+    for i in range(len(out)):
+        out[i] = 0.0
+        if regions.side[node, i] == 0:
+            lo, hi = regions.lo[node, i], regions.hi[node, i]
+            e_lo = slips[2 * i] if given_by[2 * i] < 0 else 0.0
+            e_hi = slips[2 * i + 1] if given_by[2 * i + 1] < 0 else 0.0
+            move = ANYWHERE
+            if e_lo + e_hi <= SMALL * (hi - lo):
+                a, b = -lo / (hi - lo), hi / (hi - lo)
+                move = (e_hi * a + e_lo * b) * T[i] / (hi - lo) + e_hi * a * a + e_lo * b * b
+            out[i] = min(move, ANYWHERE)
+
+
+@njit
+def limits_of(line: Vector, trace: Matrix, values: Vector, half: Vector) -> Vector:
+    """What rows count for at most (doubt.py), a column of `trace` each; half: how far the part that each has of its
+    halfspace can move."""
+    moves = half.copy()
+    for i in range(len(trace)):
+        if line[i] != 0.0:
+            for r in range(len(moves)):
+                moves[r] += abs(trace[i, r]) * line[i]
+    return lowered(values - SURE * moves)
+
+
+@njit
+def lowered(values: Vector) -> Vector:
+    """A little smaller, with fewer digits: the rest would not be worth its place in the file."""
+    out = values.copy()
+    for r in range(len(out)):
+        if np.isfinite(out[r]):
+            mantissa, exponent = math.frexp(out[r])
+            out[r] = math.ldexp(np.floor(mantissa * DIGITS) / DIGITS, exponent)
     return out
 
 

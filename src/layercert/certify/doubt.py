@@ -75,18 +75,12 @@ class Doubt:
 
     def limits(self, line: Vector, trace: Matrix, values: Vector, half: Vector) -> Vector:
         """What rows of a node count for at most. half: how far the part that each has of its halfspace can move."""
-        moves = half + np.abs(trace).T @ line[: len(trace)] if len(trace) else half
-        return lowered(values - SURE * moves)
+        from layercert.certify.digest import limits_of
+
+        return np.asarray(limits_of(line, trace, values, half))
 
     def empty(self, lo: float, hi: float, given_by: Indices, neuron: int) -> None:
         """A node is closed by lo > hi of a neuron."""
         at = slice(2 * neuron, 2 * neuron + 2)
         slip = np.where(given_by[at] < 0, self.slips[at], 0.0).sum()
         self.any = self.any or not bool(lo - hi > SURE * slip)
-
-
-def lowered(values: Vector) -> Vector:
-    """A little smaller, with fewer digits: the rest would not be worth its place in the file."""
-    with np.errstate(all="ignore"):
-        mantissa, exponent = np.frexp(values)
-        return np.asarray(np.ldexp(np.floor(mantissa * DIGITS) / DIGITS, exponent))

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from layercert.arrays import Indices, Mask, Matrix, Vector
+from layercert.arrays import Mask, Matrix, Vector
 from layercert.certificate.reach import fall
-from layercert.certificate.step_floats import LANES, Halfspaces, Objectives, StepFloats, regions_of
+from layercert.certificate.step_floats import Halfspaces, Objectives, StepFloats, regions_of
 from layercert.certificate.step_walk import lines_of
 from layercert.certificate.steps import StepTree
 from layercert.certify.aims import put, rounded_to, stacked
-from layercert.certify.ascent import MANY_STEPS, STEPS, Ascent, Pass
+from layercert.certify.ascent import MANY_STEPS, STEPS, Ascent
 from layercert.certify.branch import Branch, goals_of
 from layercert.certify.doubt import Doubt
 from layercert.certify.facets import counting
@@ -47,8 +47,6 @@ NEAR = 0.05
 #: From so many neurons in three layers or more rows move from the start; elsewhere only where a round gains little.
 #: Moving takes a second pass for each row, and saves rounds and rows where the layers are many or wide.
 MOVED = 150
-#: A bound that narrows its neuron's range by less than this share is not worth a row, unless it settles the sign.
-NARROWER = 0.01
 
 
 class Unproved(Exception):  # noqa: N818 - an outcome, not a mistake of the program
@@ -278,76 +276,23 @@ class Replay:
 
     def tighten(self, branch: Branch, regions: Any, at: int, halves: Halfspaces, half: int) -> bool:
         """Bound all open neurons on the cap, layer by layer; True when the node turns out empty."""
-        from layercert.certificate.lanes import take
-        from layercert.certify.digest import digest, worth
+        from layercert.certify.tightening import Node as Tightened
+        from layercert.certify.tightening import Slips, tighten
 
         step, cap = branch.node.steps[-1], self.ascent.cap(halves.g[half], float(halves.s[half]))
-        for k in range(len(self.starts) - 1):
-            first, last = int(self.starts[k]), int(self.starts[k + 1])
-            free = self.floats.net.order[first:last]
-            free = free[regions.side[at, free] == 0]
-            if k == len(self.starts) - 2:  # no row reads bounds of the last layer, and F those below a chord alone
-                free = free[halves.uppers.coef[free, half] < 0]
-            lines = self.doubt.lines(line_of(regions, at), branch.given_by[None])[0] if k > 0 else regions.lo[at]
-            for begin in range(0, len(free), LANES // 2):
-                some = free[begin : begin + LANES // 2]
-                for turn in range(2 if branch.moving and k > 0 else 1):
-                    uses = self._rows(branch, regions, at, half, some, first)
-                    trace = np.zeros((first, len(uses.neuron)))
-                    G, c, size = self.floats.functions(regions, halves, k, uses, trace)
-                    lams = self.ascent.multipliers(G, cap)
-                    if turn == 0 and branch.moving and k > 0:
-                        upper = halves.uppers.coef[self.starts[k - 1] : first, half].copy()
-                        done = Pass(uses, G, trace, lams, cap, (upper, float(halves.uppers.constant[k, half])))
-                        self._move(branch, regions, at, k, done)
-                values = self.floats.least(G, c, size, halves, uses.half, lams)
-                shares = (lams + uses.pull) * branch.moves
-                values = self.doubt.limits(lines, trace, values, shares)
-                which = worth(values, uses.neuron, uses.side, regions.lo[at], regions.hi[at], NARROWER)
-                if not len(which):
-                    continue
-                own = np.where((lams[which] > 0) | (uses.pull[which] > 0), step.event, -1)
-                found = digest(trace, regions.side[at, :first], uses.slopes, uses.splits, branch.given_by, which, own)
-                used = uses._replace(node=uses.node[which], neuron=uses.neuron[which], side=uses.side[which])
-                number = self.log.add(found.needs_count, found.needs)
-                step.rows.append(
-                    LoggedRows(number, used.neuron, used.side, uses.pull[which], lams[which], values[which], found)
-                )
-                branch.given_by[2 * used.neuron + (used.side < 0)] = number + np.arange(len(which))
-                gone = take(regions, used, values[which])
-                if gone.any():
-                    i = int(used.neuron[gone][0])
-                    self.doubt.empty(regions.lo[at, i], regions.hi[at, i], branch.given_by, i)
-                    branch.node.closers += [int(e) for e in branch.given_by[2 * i : 2 * i + 2] if e >= 0]
-                    return True
-        return False
-
-    def _move(self, branch: Branch, regions: Any, at: int, k: int, done: Pass) -> None:
-        """Move the parameters of rows after a pass, in the node's own store."""
-        from layercert.certify.digest import stored
-
-        known, rows = branch.rows, 2 * done.uses.neuron + (done.uses.side < 0)
-        assert known is not None
-        kept = known.at[rows + 1] > known.at[rows]
-        if kept.all():
-            moved = self.ascent.move(line_of(regions, at), k, done, known.known[rows])
-            stored(known, rows, regions.phase[at, : len(done.trace)], moved)
-
-    def _rows(self, branch: Branch, regions: Any, at: int, half: int, neurons: Indices, below: int) -> Any:
-        """Rows for both sides of some neurons, with `below` in the layers below, and the parameters that the search
-        left."""
-        from layercert.certificate.lanes import Uses
-        from layercert.certify.digest import recall
-
-        m = 2 * len(neurons)
-        both, side = np.concatenate([neurons, neurons]), np.ones(m)
-        side[len(neurons) :] = -1.0
         near = branch.own.alpha - 0.5 if branch.better is None else branch.better.point
-        touch = (near[:below] > 0).astype(np.float64)
-        known = branch.rows or self.nothing
-        rows, signs = 2 * both + (side < 0), regions.side[at, :below]
-        slopes, splits, pulls = recall(known, rows, signs, touch, len(known.betas) > 0)
-        return Uses(np.full(m, at, np.intp), np.full(m, half, np.intp), both, side, pulls, slopes, splits)
+        node = Tightened(
+            regions, at, halves, half, cap, branch.rows or self.nothing, (near > 0).astype(np.float64), branch.moving,
+            branch.given_by, step.event, self.log.events,
+        )  # fmt: skip
+        slips = Slips(self.doubt.slips, self.doubt.T, branch.moves)
+        found, empty = tighten(self.floats.ground, self.ascent.model, node, slips, self.floats.no_facets)
+        for rows in found:
+            step.rows.append(LoggedRows(self.log.add(rows.own.needs_count, rows.own.needs), *rows))
+        if empty >= 0:
+            self.doubt.empty(regions.lo[at, empty], regions.hi[at, empty], branch.given_by, empty)
+            branch.node.closers += [int(e) for e in branch.given_by[2 * empty : 2 * empty + 2] if e >= 0]
+        return bool(empty >= 0)
 
     def _where(self, branch: Branch) -> int:
         """The neuron to split at a node whose rounds ended while they helped, so that nothing better was looked for."""
