@@ -14,8 +14,8 @@ import pytest
 import layercert as lc
 from helpers.brute import brute_force
 from layercert.certificate.checker import check
-from layercert.certificate.claim import load_certificate
-from layercert.certificate.whole import GROUP, WholeCertificate
+from layercert.certificate.claim import Certificate, load_certificate
+from layercert.certificate.whole import AXIS, GROUP, LEAF, WholeCertificate
 from layercert.cli import main
 from layercert.errors import InputError
 from layercert.network import Network
@@ -136,6 +136,45 @@ def test_a_certificate_that_was_changed_proves_nothing(proof: tuple[Network, Who
         report = check(network, bad)
         assert not report.ok
         assert any(word in report.reason for word in why.split("|")), report.reason
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf", 2.5])
+def test_a_ball_has_its_surface(norm: str | float, exact: bool) -> None:
+    """An unsafe whole number at exactly the radius is within it: its box needs a proof, and there is none."""
+    net = Network.from_arrays([[[1.0], [-1.0]], [[0.0, 0.0], [1.0, 0.0]]], [[0.0, 0.0], [0.75, 0.0]])  # 1 from 0.75 on
+    options = {"domain": (-3, 3), "integer": [0]}
+    honest = lc.measure(net, [0.0], norm, certificate=True, **options).certificate  # type: ignore[arg-type]
+    assert isinstance(honest, WholeCertificate) and check(net, honest, exact=exact).ok and honest.upper == 1.0
+    below = lc.verify(net, [0.0], 3.0, norm, domain=(-3, 0), certificate=True).certificate
+    tree = {"kind": np.array([AXIS, LEAF, LEAF]), "index": np.zeros(3, int), "cut": np.zeros(3)}
+    for radius, ok in ((0.75, True), (1.0, False), (1.5, False)):
+        claim = replace(honest.claim, radius=radius, witness=None, upper=math.inf)
+        forged = replace(honest, claim=claim, parts=(below, None), **tree)
+        assert check(net, forged, exact=exact).ok is ok
+    # nor does a certificate serve that says no more of the box than where an unsafe point is
+    alone = lc.measure(net, [1.0], norm, label=0, domain=(1, 1), certificate=True).certificate
+    assert isinstance(alone, Certificate) and alone.radius == 0 and check(net, alone, exact=exact).ok
+    tree = {
+        "kind": np.array([AXIS, LEAF, AXIS, LEAF, LEAF]),
+        "index": np.zeros(5, int),
+        "cut": np.array([0.0, 0, 1, 0, 0]),
+    }
+    claim = replace(honest.claim, radius=1.5, witness=None, upper=math.inf)
+    report = check(net, replace(honest, claim=claim, parts=(below, alone, None), **tree), exact=exact)
+    assert not report.ok and "its witness alone" in report.reason
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf", 2.5])
+def test_safe_points_at_the_radius_are_proved(norm: str | float) -> None:
+    """1 is safe and 2 is not: robust within 1, and the box that begins there has its proof."""
+    net = Network.from_arrays([[[1.0], [-1.0]], [[0.0, 0.0], [1.0, 0.0]]], [[0.0, 0.0], [1.5, 0.0]])  # 1 from 1.5 on
+    r = lc.verify(net, [0.0], 1.0, norm, domain=(-3, 3), integer=[0], certificate=True)
+    assert r.status == "robust" and isinstance(r.certificate, WholeCertificate), r.note
+    report = check(net, r.certificate)
+    assert report.ok and report.lower == 1.0
+    at_two = lc.verify(net, [0.0], 2.0, norm, domain=(-3, 3), integer=[0])
+    assert at_two.status == "not_robust"
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

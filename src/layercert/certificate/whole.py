@@ -4,7 +4,8 @@ each box that is left.
 The tree says how the admissible points were divided: by v_i <= cut or v_i >= cut + 1 for a whole number, by which
 member of a group is 1. For a box with the point c nearest to x, every point v of it has
 ||v - x||^p >= ||v - c||^p + ||c - x||^p (the larger one for p = inf): if its certificate says that nothing unsafe is
-within r' of c, nothing unsafe of the box is within r of x, provided that r'^p + ||c - x||^p >= r^p.
+within r' of c, nothing unsafe of the box is within r of x, provided that r'^p + ||c - x||^p >= r^p (r' >= r, or else
+||c - x|| > r, for p = inf). Balls have their surface: a box that is r away and no more needs a certificate.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def prove_whole(
         part = next(waiting, None)
         c = np.clip(claim.x, low, high)
         if part is None:
-            if not far_enough(claim, c, 0.0):
+            if not far_enough(claim, c, None):
                 raise Rejected("a box without a certificate is nearer than the radius")
             continue
         same = ("network", "p", "label", "asked")
@@ -154,6 +155,8 @@ def prove_whole(
         ok, why, count = prove(part)
         if not ok:
             raise Rejected(f"a box is not proved: {why}")
+        if part.radius == 0 and part.witness is not None:  # c may be unsafe itself
+            raise Rejected("the certificate of a box is about its witness alone")
         if not far_enough(claim, c, part.radius) and not _covers(claim, part, low, high):
             raise Rejected("the certificate of a box does not reach far enough")
         leaves += count
@@ -237,17 +240,22 @@ def _moved(claim: Certificate, a: Vector, b: Vector) -> list[Fraction]:
     ]
 
 
-def far_enough(claim: Certificate, c: Vector, radius: float) -> bool:
-    """radius^p + ||c - x||^p >= r^p, in rational numbers where p allows."""
-    sizes = [Fraction(radius), *_moved(claim, c, claim.x)]
+def far_enough(claim: Certificate, c: Vector, radius: float | None) -> bool:
+    """Is every unsafe point of a box whose nearest point is c more than r away from x?
+
+    Nothing unsafe is within the radius of c, its surface included; None: nothing is known around c. In rational
+    numbers where p allows.
+    """
+    if claim.radius == 0:
+        return True  # nothing is claimed but the witness, or x
+    away, r = _moved(claim, c, claim.x), Fraction(claim.radius)
     if math.isinf(claim.p):
-        return max(sizes) >= Fraction(claim.radius)
+        return max(away, default=Fraction(0)) > r or (radius is not None and Fraction(radius) >= r)
     if claim.p.is_integer() and claim.p <= MOST_POWER:
         k = int(claim.p)
-        return sum(size**k for size in sizes) >= Fraction(claim.radius) ** k
-    if claim.radius == 0:
-        return True
-    shares = [_share(size, claim.radius) for size in sizes]
+        missing = r**k - sum(size**k for size in away)
+        return missing < 0 or (radius is not None and Fraction(radius) ** k >= missing)
+    shares = [_share(size, claim.radius) for size in (Fraction(radius or 0.0), *away)]
     return max(shares) >= 1.0 + SPARE or math.fsum(share**claim.p for share in shares) >= 1.0 + SPARE * claim.p
 
 
