@@ -77,8 +77,7 @@ def fractions_of(a):
 def whole(a):
     """An array of floats or fractions as whole numbers over one denominator."""
     numbers, under = np.frompyfunc(lambda v: v.as_integer_ratio(), 1, 2)(a)
-    denominator = math.lcm(*under.flat)
-    return numbers * (denominator // under), denominator
+    return numbers * ((denominator := math.lcm(*under.flat)) // under), denominator
 
 
 def times(A, W):
@@ -141,8 +140,7 @@ class Ball:
 
     def kept(self, size, room):
         """The most that each coordinate keeps in t1: the best split, or nearly (any is sound)."""
-        p, q = self.p, math.inf if self.q is None else float(self.q)
-        share = np.minimum(room / self.r, 1.0)
+        p, q, share = self.p, math.inf if self.q is None else float(self.q), np.minimum(room / self.r, 1.0)
         fills = np.where(share > 0, size / share ** (p - 1), np.inf)  # m below which a coordinate is full
         order, ends = np.argsort(-fills, axis=1), np.array([[0.0]] * len(size))
         fills, logs, used = (np.take_along_axis(a, order, 1) for a in (fills, np.log(size), share**p))
@@ -263,8 +261,7 @@ class Proof:
         if half is not None:
             h, c = h + lam[:, None] * half[0], c + lam * half[1]
             terms = terms + lam * (np.abs(half[1]) + half[2])  # what cancels in h + lam g was rounded before
-        drop = self.ball.sigma(h)
-        value = c - drop - self.slip * (terms + drop) - self.tiny
+        value = c - (drop := self.ball.sigma(h)) - self.slip * (terms + drop) - self.tiny
         value = np.nextafter([down(v) for v in value], -np.inf) if self.exact else value  # zero: open, as in floats
         value = np.where(np.isfinite(value), np.minimum(value, limit), -np.inf)
         np.maximum.at(self.known[0], at[side > 0], value[side > 0])
@@ -393,18 +390,22 @@ def empty_box(W, b, C, d, box, exact, cuts):
     mid = np.clip(0.5 * lo + 0.5 * hi, lo, hi)
     r = float(np.maximum(hi - mid, mid - lo).max() * (1 + 1e-15)) + 1e-300
     proof = Proof(W, b, mid, Ball(mid, math.inf, r, lo, hi, np.ones(len(mid)), exact), exact, box[:, len(mid) :])
-    alpha = proof.nearer()
-    halves = [proof.halfspace(C, d, mu, alpha, 0 * alpha) for mu in (*np.eye(len(d)), np.ones(len(d)))]
-    if any(half[4] for half in halves):
-        return True
+    alpha, mu, far = proof.nearer(), np.zeros(len(d)), 0 * lo
+    halves = [proof.halfspace(C, d, row, alpha, 0 * alpha) for row in np.eye(len(d))]
+    closed, G, s = any(half[4] for half in halves), *(np.array([h[i][0] for h in halves], np.float64) for i in (0, 1))
+    for t in range(0 if closed else 64):  # a game: rows that exclude most of the points where their mixture mu is least
+        mu[(t * s + G @ far).argmax()] += 1
+        far -= np.sign(mu @ G) * (0.5 * hi - 0.5 * lo)
+    halves.append(proof.halfspace(C, d, mu, alpha, 0 * alpha))
     for g, s, size, *_ in halves:  # where g.w + s <= 0, coordinate j is within room of the end where g.w is least
         least, slope = down(s[0] - proof.ball.sigma(g)[0] - proof.slip * (abs(s[0]) + size[0])), g[0].astype(np.float64)
         room = np.abs(least / slope) * (1 + 1e-14) + 1e-14 * (np.abs(lo) + np.abs(hi))
         hi[:] = np.where((slope > TINY) & (least <= 0), np.minimum(hi, lo + room), hi)
         lo[:] = np.where((slope < -TINY) & (least <= 0), np.maximum(lo, hi - room), lo)
     j = int((hi - lo).argmax())
-    halves = [halved(box, j, lo[j] + 0.5 * (hi[j] - lo[j]), above) for above in (False, True)]
-    return (lo > hi).any() or (cuts > 0 and all(p is None or empty_box(W, b, C, d, p, exact, cuts - 1) for p in halves))
+    parts = [halved(box, j, lo[j] + 0.5 * (hi[j] - lo[j]), above) for above in (False, True)]
+    closed |= halves[-1][4] or (lo > hi).any()
+    return closed or (cuts > 0 and all(p is None or empty_box(W, b, C, d, p, exact, cuts - 1) for p in parts))
 
 
 def check(proof_path, network_path, exact):
@@ -491,9 +492,8 @@ def main(arguments):
         with np.errstate(all="ignore"):
             return print(check(*paths, "--exact" in arguments)) or 0
     except Exception as error:  # whatever a hostile file makes numpy, zipfile or json say
-        proof = isinstance(error, NotProved)
-        print(f"NOT PROVED: {error}" if proof else f"NOT READABLE: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1 if proof else 2
+        kind, code = ("PROVED", 1) if isinstance(error, NotProved) else (f"READABLE: {type(error).__name__}", 2)
+        return print(f"NOT {kind}: {error}", file=sys.stderr) or code
 
 
 if __name__ == "__main__":

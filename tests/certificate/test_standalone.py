@@ -287,6 +287,18 @@ def test_boxes_that_interval_arithmetic_closes(tmp_path: Path) -> None:
     assert code_of(net, result.certificate, tmp_path) == code_of(net, result.certificate, tmp_path, exact=True) == 0
 
 
+def test_boxes_that_no_row_of_a_clause_excludes_alone(tmp_path: Path) -> None:
+    """One class against three others, and a box that only a mixture of the three excludes (as in the audit's case 78 of
+    `ways`, seed 20261119): single rows and their mean left it open after ten cuts."""
+    rng = np.random.default_rng(1)
+    net = network_of(rng, [4, 8, 8, 4])
+    result = lc.measure(net, rng.uniform(-1, 1, 4), "linf", target=2, method="input-split", certificate=True)
+    assert result.status == "exact" and result.certificate is not None
+    assert isinstance(result.certificate.trees[0], BoxTree)
+    assert code_of(net, result.certificate, tmp_path) == code_of(net, result.certificate, tmp_path, exact=True) == 0
+    assert code_of(net, replace(result.certificate, radius=result.upper * 1.0001), tmp_path) == 1
+
+
 def test_neurons_that_are_off_cost_nothing(tmp_path: Path) -> None:
     """The margin is 1e-17, and neurons of size 1e-3 that are off on the box have no part in it: what rounding them
     could cost (the audit's case 170 of `checkers`, seed 314159) is not subtracted."""
