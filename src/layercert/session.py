@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from layercert.arrays import Vector
+from layercert.attack.attack import NOISE
 from layercert.bounds.magnitude import out_of_range
 from layercert.errors import OptionError
 from layercert.methods import ADAPTIVE, AUTO, method_for, method_named
@@ -17,7 +18,7 @@ from layercert.programs.stacks import make_chain
 from layercert.scaled import Scaled, scaled
 from layercert.search.adaptive import Recorder
 from layercert.search.events import Bound, Event, Improve, Nodes
-from layercert.search.incumbent import GRACE, NOISE, Incumbent
+from layercert.search.incumbent import GRACE, Incumbent
 from layercert.search.saved import Keeper, Saved, question_of
 from layercert.search.task import GAP, Task, horizon
 from layercert.system import clock

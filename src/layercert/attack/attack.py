@@ -23,6 +23,8 @@ from layercert.system.threads import side_by_side
 
 #: The most a settled point may be moved, relative to its distance from x.
 SETTLE = 1e-6
+#: A point that differs from x by no more than this, relative in every coordinate, is x up to rounding noise.
+NOISE = 1e-12
 #: The part of the time left that an attack may take.
 SHARE = 0.25
 #: Steps of the attack from each start, to the boundary and along it.
@@ -146,17 +148,31 @@ def _shorter(problem: Problem, found: Found) -> Found:
     return (w, float(distance), clause) if distance < U else found
 
 
+def is_noise(x: Vector, v: Vector) -> bool:
+    """Is v x but for rounding? Each coordinate is held against its own size, one that is 0 against the least of the
+    others that differ; where all that differ are 0, nothing is noise."""
+    size, moved = np.abs(x), v != x
+    sizes = size[moved & (size > 0)]
+    own = np.where(size > 0, size, sizes.min() if sizes.size else 0.0)
+    return bool((np.abs(v - x) <= NOISE * own).all())
+
+
 def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
     """A point of the domain that is unsafe for certain, next to x + w, which is unsafe up to rounding.
 
     Newton steps in the current linear piece aim at a margin above the rounding error of the forward pass, for the worst
     row of the clause at a time; a corner of the unsafe set needs several pieces at once. Where the margin only touches
-    zero, a tie is the best there is: the first that holds in exact arithmetic. None when nothing within 1e-6 works.
+    zero, a tie is the best there is: the first that holds in exact arithmetic. None when nothing within 1e-6 works, nor
+    anything that is x but for rounding: next to x itself a millionth of the distance is less than floats can be moved.
     """
     network, norm = problem.network, problem.norm
     origin = problem.into_domain(problem.x + w)
     length = norm.value(w)
     limit = SETTLE * length
+
+    def near(v: Vector) -> bool:
+        return norm.value(v - origin) <= limit or is_noise(problem.x, v)
+
     if _strict(network, clause, origin):
         return origin
     ties = [origin] if _margin(network, clause, origin) <= 0 else []
@@ -165,7 +181,7 @@ def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
         for _ in range(8):
             clock.check()
             v = _newton(problem, clause, v, push * length)
-            if norm.value(v - origin) > limit:
+            if not near(v):
                 break
             if _strict(network, clause, v):
                 return v
@@ -186,8 +202,7 @@ def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
     for push in (0.0, 1e-12, 1e-10, 1e-8):  # along the kinks that pass through the point, for a plateau of ties
         clock.check()
         ties.append(_slide(problem, clause, origin, push * length))
-    near = (v for v in ties if norm.value(v - origin) <= limit)
-    return next((v for v in near if problem.is_unsafe(v)), None)
+    return next((v for v in ties if near(v) and problem.is_unsafe(v)), None)
 
 
 def _margin(network: Network, clause: Clause, v: Vector) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layercert.arrays import Vector
-from layercert.attack.attack import settle
+from layercert.attack.attack import NOISE, is_noise, settle
 from layercert.problem import Clause, Problem
 from layercert.scaled import Scaled
 from layercert.system import clock
@@ -17,8 +17,6 @@ from layercert.system import clock
 #: Seconds beyond the time limit for a look at a point that was found in time: in exact arithmetic, in the model's own
 #: runtime.
 GRACE = 0.3
-#: A witness that differs from x by no more than this, relative in every coordinate, is x up to rounding noise.
-NOISE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +64,11 @@ class Incumbent:
 
     @property
     def noise(self) -> float:
-        """What rounding may hide of the distance where the witness is x but for rounding; 0 where it is another point.
-
-        Each coordinate is held against its own size, one that is 0 against the least of the others.
-        """
+        """What rounding may hide of the distance where the witness is x but for rounding; 0 if it is another point."""
         x, v = self.problem.x, self.problem.x if self.point is None else self.point
-        size, moved = np.abs(x), v != x
-        own = np.where(size > 0, size, size[moved & (size > 0)].min(initial=np.inf))
-        if (np.abs(v - x) > NOISE * own)[moved].any():
+        if not is_noise(x, v):
             return 0.0
-        return NOISE * self.problem.norm.value(np.where(moved, x, 0.0))
+        return NOISE * self.problem.norm.value(np.where(v != x, x, 0.0))
 
     @property
     def nearest(self) -> float:
