@@ -77,7 +77,7 @@ def test_the_target_is_that_of_the_witness_wherever_it_was_moved(monkeypatch: py
     """Two classes are equally near, and the model's runtime may agree to one of them only."""
     net = Network.from_arrays([np.eye(2), [[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]]], [[0.0, 0.0], [1.0, 0.0, 0.0]])
     for moved, target in (([0.51, 0.2], 1), ([0.2, 0.51], 2)):
-        monkeypatch.setattr("layercert.run.harden", lambda problem, v, to=moved: (np.array(to), None))
+        monkeypatch.setattr("layercert.run.harden", lambda problem, v, most, to=moved: (np.array(to), None))
         result = lc.measure(net, [0.2, 0.2])
         assert result.witness is not None and result.witness.tolist() == moved
         assert result.target == target and result.upper == pytest.approx(0.31)

@@ -354,7 +354,7 @@ def _result(session: Session, status: Status | Verdict, note: str, how: How) -> 
     witness, holds, clause = progress.witness, None, progress.clause
     if witness is not None:
         with suppress(clock.OutOfTime), clock.until(None if how.time_limit is None else clock.now() + GRACE):
-            witness, holds = harden(problem, witness)
+            witness, holds = harden(problem, witness, lower / (1.0 - how.gap) if status == Status.EXACT else math.inf)
         upper = problem.distance(witness)
         if witness is not progress.witness:  # it was moved, perhaps to a class that is as near
             clause = problem.holding(witness) or clause

@@ -11,11 +11,14 @@ import pytest
 
 import layercert as lc
 from helpers import tiny
+from layercert import run
 from layercert.attack.strict import harden
 from layercert.methods import choose
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import robustness
+from layercert.result import Status
+from layercert.session import How, Session
 
 # f_0 - f_1 = v + 1e-20: the nearest tie of x = 0.1 is -1e-20, at 0.1 + 1e-20, and 0.1 - (-1e-20) is 0.1 in float64
 JUST_OUTSIDE = Network.from_arrays([[[1.0], [0.0]]], [[1e-20, 0.0]])
@@ -59,6 +62,28 @@ def test_a_hardened_witness_stays_within_the_radius() -> None:
     assert at_the_edge.distance(moved) <= 0.5 and holds.runtime_agrees is False
     moved, holds = harden(robustness(net, [0.0], label=0), v)
     assert moved[0] > 0.5 and holds.runtime_agrees
+
+
+def test_bounds_that_met_still_meet_after_the_witness_was_hardened() -> None:
+    """Exact is exact up to the gap, whatever the runtime wants: here it wants more than there is left."""
+
+    def stubborn(v: np.ndarray) -> np.ndarray:
+        return np.array([0.0, 1.0]) if v[0] >= 0.5 + 1e-7 else np.array([1.0, 0.0])
+
+    plain = Network.from_arrays([[[-1.0], [1.0]]], [[1.0, 0.0]])
+    net = Network(plain.weights, plain.biases, "stubborn", stubborn)
+    for gap in (1e-6, 0.1):
+        session = Session(robustness(net, [0.0], label=0), How(gap=gap))
+        assert session.progress.incumbent.take(np.array([0.5]))
+        session.progress.lower = np.nextafter(0.5 * (1.0 - gap), 1.0)
+        assert session.progress.met()
+        r = run._result(session, Status.EXACT, "", session.how)
+        assert r.upper - r.lower <= gap * r.upper and r.upper == 0.5
+        assert r.holds is not None and r.holds.runtime_agrees is False
+        session.progress.lower = 0.5 * (1.0 - gap) + 2e-7  # now there is room for it
+        r = run._result(session, Status.EXACT, "", session.how)
+        assert r.upper - r.lower <= gap * r.upper and r.upper > 0.5
+        assert r.holds is not None and r.holds.runtime_agrees
 
 
 def test_small_networks_without_an_end_are_not_cut_into_boxes() -> None:

@@ -7,11 +7,12 @@ that runtime says the same; never by more than `STRETCH` of its distance.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from layercert.arrays import Vector
+from layercert.arrays import FEW, Vector
 from layercert.problem import Problem
 from layercert.system import clock
 
@@ -47,8 +48,8 @@ def strictly_unsafe(problem: Problem, v: Vector) -> bool:
     return problem.is_unsafe(v, strict=True)
 
 
-def harden(problem: Problem, v: Vector) -> tuple[Vector, Holds]:
-    """The witness itself, or one next to it that the model's own runtime misclassifies too.
+def harden(problem: Problem, v: Vector, most: float = math.inf) -> tuple[Vector, Holds]:
+    """The witness itself, or one next to it that the model's own runtime misclassifies too, nearer than `most`.
 
     Where the time is up, the witness stays as it is: every try costs some passes through the network.
     """
@@ -56,7 +57,7 @@ def harden(problem: Problem, v: Vector) -> tuple[Vector, Holds]:
     if holds.runtime is None or (holds.runtime_agrees and holds.exact == "misclassified"):
         return v, holds
     distance = problem.distance(v)
-    farthest = distance * (1.0 + STRETCH)
+    farthest = min(distance * (1.0 + STRETCH), most * (1.0 - FEW))
     if distance <= problem.radius:  # an answer to "within the radius?" stays one
         farthest = min(farthest, problem.radius)
     network, norm = problem.network, problem.norm
