@@ -18,10 +18,9 @@ from layercert.network import Network
 from layercert.problem import Problem, robustness
 from layercert.search.adaptive import played
 from layercert.search.adaptive.bent import bent_pass
-from layercert.search.adaptive.hulled import FEWEST, cone_of, constant, facets_of, hull_layer, play, slopes_of
+from layercert.search.adaptive.hulled import FEWEST, cone_of, constant, facets_of, play, slopes_of
 from layercert.search.adaptive.hulls import Hulls
-from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, NO_HULLS, PHASE, SHARE, THOROUGH, build
-from layercert.system import clock
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, NO_HULLS, PHASE, SHARE, THOROUGH, build, hull_layer
 
 #: Enough for every layer of these small networks.
 PLENTY = 10**9
@@ -174,8 +173,21 @@ def test_more_turns_prove_more_and_too_little_work_is_none() -> None:
         cone = cone_of(model, root, 1, coef, U, np.full(net.inputs + int(net.noff[1]), -1, np.intp))
         few, many = (total + play(model, root, cone, coef, n, U)[0] for total, n in ((few, FEWEST), (many, 200)))
     assert many > few
-    assert hull_layer(model, root, U, 1, 100, clock.timer()) == 0 and (root == before).all()
-    assert hull_layer(model, root, U, 1, PLENTY, clock.timer()) > 0 and (root[LO] > before[LO]).any()
+    assert hull_layer(model, root, U, 1, 100) == 0 and (root == before).all()
+    assert hull_layer(model, root, U, 1, PLENTY) > 0 and (root[LO] > before[LO]).any()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 100])
+def test_threads_share_the_rows_of_a_layer_and_bounds_stay_the_same(threads: int) -> None:
+    problem, U = problem_of(0), 0.5
+    model, root = build(problem, U, hulled=NO_HULLS)
+    alone, shared = root.copy(), root.copy()
+    work = hull_layer(model, alone, U, 1, PLENTY)
+    assert hull_layer(model, shared, U, 1, PLENTY, threads) == work > 0
+    assert (shared == alone).all() and (shared != root).any()
+    _, one = build(problem, U, hulled=THOROUGH)
+    _, several = build(problem, U, hulled=THOROUGH, threads=threads)
+    assert (one == several).all()
 
 
 def test_the_search_plays_and_answers_as_a_mixed_integer_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,30 +65,16 @@ def is_suited(network: Network, norm: Norm) -> bool:
 
 
 @njit_sums
-def hull_layer(model: Model, state: Matrix, U: float, k: int, most: int, timer: Timer) -> int:
-    """Narrow the bounds of the open neurons of layer k > 0 in the ball of radius U. Those below have theirs.
+def hull_rows(model: Model, state: Matrix, U: float, k: int, rows: Indices, turns: int, timer: Timer) -> int:
+    """Narrow the bounds of some neurons of layer k > 0 in the ball of radius U, with so many turns each.
 
-    At most so many entries are visited, and none where that is not enough for some turns of every row. How many were.
+    Those below have their bounds. How many entries were visited.
     """
-    net = model.net
-    if 2 * FEWEST * net.ptr[net.noff[k]] > most:  # even the cone of one row may take too long
-        return 0
-    places = np.full(net.inputs + net.noff[k], -1, np.intp)
-    count, turns, work = 0, 0, 0
-    for i in range(net.noff[k], net.noff[k + 1]):
-        count += is_open(state[PHASE, i], state[LO, i], state[HI, i])
-    for i in net.order[net.noff[k] : net.noff[k + 1]]:
-        if not is_open(state[PHASE, i], state[LO, i], state[HI, i]):
-            continue
+    net, work = model.net, 0
+    for i in rows:
         if late(timer):
             break
-        coef = np.zeros(net.noff[k] - net.noff[k - 1])
-        row_add(net, k, i, 1.0, coef, 0)
-        cone = cone_of(model, state, k, coef, U, places)
-        if turns == 0:  # the first row tells what one takes
-            turns = min(TURNS, most // max(2 * count * len(cone.place), 1))
-            if turns < FEWEST:
-                break
+        coef, cone = cone_of_neuron(model, state, k, i, U)
         # nothing is proved by what is no number: such a second argument of max is passed over
         low = max(-np.inf, play(model, state, cone, coef, turns, U)[0])
         high = max(-np.inf, play(model, state, cone, -coef, turns, U)[0])
@@ -97,6 +83,15 @@ def hull_layer(model: Model, state: Matrix, U: float, k: int, most: int, timer: 
         margin = 2.0 * model.noise * abs(b)
         narrow(state, i, b + low - margin, b - high + margin)  # both hold: never the wrong way round
     return work
+
+
+@njit_sums
+def cone_of_neuron(model: Model, state: Matrix, k: int, i: int, U: float) -> tuple[Vector, Cone]:
+    """The weights of a neuron of layer k > 0, and what it reads."""
+    net = model.net
+    coef, places = np.zeros(net.noff[k] - net.noff[k - 1]), np.full(net.inputs + net.noff[k], -1, np.intp)
+    row_add(net, k, i, 1.0, coef, 0)
+    return coef, cone_of(model, state, k, coef, U, places)
 
 
 @njit_sums

@@ -15,6 +15,7 @@ layers below it only, so `build` goes up layer by layer.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from layercert.compiled.packed import PackedNetwork
 from layercert.linear_maps import dense
 from layercert.problem import Problem
 from layercert.system import clock
+from layercert.system.threads import side_by_side
 
 #: Rows of a node's state matrix; its columns are the neurons of all layers. PHASE is +1, -1 or 0 (free), LO and HI
 #: bound the pre-activation, ALPHA, BETA and SHARE (of a facet) are the parameters of its halfspace, COEF the
@@ -128,12 +130,14 @@ THOROUGH, QUICK, RECORDED = Hulling(250_000_000, 1 << 30), Hulling(10_000_000, 1
 NO_HULLS = Hulling(0, 0)
 
 
-def build(problem: Problem, U: float, curved: bool = False, hulled: Hulling = RECORDED) -> tuple[Model, Matrix]:
+def build(
+    problem: Problem, U: float, curved: bool = False, hulled: Hulling = RECORDED, threads: int = 1
+) -> tuple[Model, Matrix]:
     """The model on the ball of radius U, and the root's state; `curved`: its bounds by parabolas too (curved.py),
     `hulled`: in l_inf on convolutions, how much work goes into bounds by hulls (hulled.py)."""
     from layercert.search.adaptive.cap import whole_ball
     from layercert.search.adaptive.curved import curve_layer
-    from layercert.search.adaptive.hulled import hull_layer, is_suited
+    from layercert.search.adaptive.hulled import is_suited
     from layercert.search.adaptive.lanes import Constants
     from layercert.search.adaptive.layers import tighten_layer
 
@@ -142,8 +146,9 @@ def build(problem: Problem, U: float, curved: bool = False, hulled: Hulling = RE
     n, N, left = network.inputs, len(net.b), hulled.entries
     noise = gamma(2 * (N + max(network.widths) + n) + 128)
     W0 = network.maps[0]
-    # of each row of W^0, rounded up: what gamma |S||W^0| is worth against a step of length one
-    D = gamma(W0.shape[0] + 64) * row_norms(problem, W0) * (1 + gamma(2 * n + 64))
+    # of each row of W^0, rounded up: what gamma |S||W^0| is worth against a step of length one. A sum has a term of
+    # each row, and one more of its facet (bent.py, hulled.py)
+    D = gamma(2 * W0.shape[0] + 64) * row_norms(problem, W0) * (1 + gamma(2 * n + 64))
     C = np.concatenate([clause.C for clause in problem.clauses])
     d = np.concatenate([clause.d for clause in problem.clauses])
     box = problem.box
@@ -177,7 +182,7 @@ def build(problem: Problem, U: float, curved: bool = False, hulled: Hulling = RE
         tighten_layer(model, kept, state, cap, above, k, 0, clock.timer())
         clock.check()
         if 0 < k <= hulled.layers and is_suited(network, problem.norm):
-            left -= hull_layer(model, state, U, k, left, clock.timer())
+            left -= hull_layer(model, state, U, k, left, threads)
             clock.check()
         if curved and k > 0:
             curve_layer(model, state, U, k, clock.timer())
@@ -190,6 +195,30 @@ def build(problem: Problem, U: float, curved: bool = False, hulled: Hulling = RE
     model.row_error[:] = 4.0 * noise * (np.abs(C) @ last + np.abs(d)) + TINY
     state[ALPHA] = state[POINT] > 0
     return model, state
+
+
+def hull_layer(model: Model, state: Matrix, U: float, k: int, most: int, threads: int = 1) -> int:
+    """Narrow the bounds of the open neurons of layer k > 0 in the ball of radius U. Those below have theirs.
+
+    At most so many entries are visited, and none where that is not enough for some turns of every row. How many were.
+    Threads share the rows; what a row's bounds are does not depend on their number.
+    """
+    from layercert.search.adaptive.hulled import FEWEST, TURNS, cone_of_neuron, hull_rows
+
+    net = model.net
+    order = net.order[net.noff[k] : net.noff[k + 1]]
+    rows = order[open_mask(state[:, order])]
+    if not len(rows) or 2 * FEWEST * net.ptr[net.noff[k]] > most:  # even the cone of one row may take too long
+        return 0
+    first = cone_of_neuron(model, state, k, int(rows[0]), U)[1]  # tells what one takes
+    turns = min(TURNS, most // max(2 * len(rows) * len(first.place), 1))
+    if turns < FEWEST:
+        return 0
+
+    def hull(share: Indices) -> int:
+        return hull_rows(model, state, U, k, share, turns, clock.timer())
+
+    return sum(side_by_side([partial(hull, rows[i::threads].copy()) for i in range(min(threads, len(rows)))]))
 
 
 def row_norms(problem: Problem, W: LinearMap) -> Vector:

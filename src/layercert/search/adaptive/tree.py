@@ -98,7 +98,8 @@ class Ball:
         parts = {} if parts is None else parts
         if "model" not in parts:
             recorded = recorder is not None if saved is None else bool(saved.record)
-            parts["model"] = build(task.problem, self.built, curved, RECORDED if recorded else hulled)
+            hulling = RECORDED if recorded else hulled
+            parts["model"] = build(task.problem, self.built, curved, hulling, task.threads or 1)
         self.model, self.root = parts["model"]
         self.rows = int(np.diff(self.model.first).max())  # of the longest clause
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball
