@@ -184,12 +184,13 @@ class Spread:
         self.slices += 1
         self.received += sum(map(len, done.nodes)) + len(done.record)
         self.worked += done.seconds
-        self._join(numbers, done)
         task = self.ball.task
+        # what was closed is closed in the worker's ball: whatever lies beyond is not proved, witness or not. Before the
+        # events: at any of them the search may be saved, or end
+        task.incumbent.recall(None, done.nearest, done.unsettled)
+        self._join(numbers, done)
         for step, clause in done.witnesses:
             yield from task.suggest(step, task.problem.clauses[clause])
-        # what was closed is closed in the worker's ball: whatever lies beyond is not proved, witness or not
-        task.incumbent.recall(None, done.nearest, done.unsettled)
 
     def _join(self, numbers: list[int], done: Slice) -> None:
         """Open nodes wait here again, with numbers of ours, by which a record knows them too."""
