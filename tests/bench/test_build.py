@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,6 +21,7 @@ from layercert.batch import Model
 from layercert.bench.build import Build, ask_again, build
 from layercert.bench.checks import check_bench
 from layercert.bench.collections import Collection, add_collection, collections_of
+from layercert.bench.ship import ship
 from layercert.bench.table import CSV
 from layercert.cli import main
 from layercert.errors import OptionError
@@ -131,6 +134,68 @@ def test_open_questions_are_asked_again_and_the_better_answer_counts(tmp_path: P
     assert [path.name for path in (tmp_path / "out" / "again" / "tiny").iterdir()] == ["free-20cpus-small-0000"]
     assert lc.radiusbench(tmp_path / "out").rows == bench.rows
     assert all(verdict.ok for verdict in check_bench(tmp_path / "out", jobs=1))
+
+
+def test_asking_again_goes_on_where_some_norms_were_answered(tmp_path: Path) -> None:
+    """The same command once more: what is open is then less than the run was begun with."""
+    model, data = make_files(tmp_path)
+    points = load_dataset(data).take(np.arange(1))
+    add_collection(tmp_path / "out", Collection("tiny", (Model("small", lc.load(model)),), points, (None,)))
+    asked = Build(tmp_path / "out", inputs=1, time_limit=1e-9, only=("tiny",))
+    build(asked, say=str)
+    ask_again(asked, 20.0, say=str)
+    kept = tmp_path / "out" / "again" / "tiny" / "free-20s-small-0000" / "checked.json"
+    found = json.loads(kept.read_text())
+    kept.write_text(json.dumps([{**entry, "ok": entry["job"] != 0} for entry in found]))  # as if one were refused
+    bench = ask_again(asked, 20.0, say=str)
+    assert sorted(row.status for row in bench) == ["bounds", "exact", "exact"]
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped table with the last inputs of iris, which it lacks; 36 short questions."""
+    out = tmp_path_factory.mktemp("longer") / "bench"
+    command = ["radiusbench", "build", "--shipped", "--only", "iris", "--inputs", "36", "--out", str(out), "--quiet"]
+    assert main(command) == 0
+    return out
+
+
+def test_a_bench_that_begins_with_the_shipped_table_asks_only_what_that_lacks(longer: Path) -> None:
+    shipped, bench = lc.radiusbench(), lc.radiusbench(longer)
+    assert sorted(path.name for path in (longer / "runs" / "iris").iterdir()) == ["box-0030", "free-0030"]
+    assert set(shipped.rows) < set(bench.rows)
+    added = set(bench.rows) - set(shipped.rows)
+    assert len(added) == 36 and {row.status for row in added} == {"exact"}
+    assert bench.network("digits_cnn_pool").sha256 == shipped.network("digits_cnn_pool").sha256, "all come along"
+    about, before = (json.loads((folder / "about.json").read_text()) for folder in (longer, shipped.folder))
+    assert about["rows"] == before["rows"] + 36 and set(before["time_limits"]) <= set(about["time_limits"])
+
+
+def test_the_check_of_such_a_bench_is_about_its_own_certificates(
+    longer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["radiusbench", "check", str(longer), "--jobs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "36 of 36 certificates proved" in said
+    assert f"began with {len(lc.radiusbench())} rows of the shipped table" in said
+
+
+def test_ship_keeps_the_certificates_of_rows_that_were_taken_over(longer: Path, tmp_path: Path) -> None:
+    gift = tmp_path / "gift"
+    shutil.copytree(lc.radiusbench().folder, gift)
+    before = {path.name: path.read_bytes() for path in (gift / "certificates").iterdir()}
+    victim = next(name for name in before if name.startswith("wine"))
+    (gift / "certificates" / victim).write_bytes(b"another one")
+    count, _ = ship(longer, gift)
+    after = {path.name: path.read_bytes() for path in (gift / "certificates").iterdir()}
+    assert len(after) == count
+    assert victim not in after, "not the one that the table is about"
+    assert all(before[name] == after[name] for name in before if name != victim and not name.startswith("iris"))
+    bench = lc.radiusbench(gift)
+    assert all(bench.certificate(row) is None or row.status == "exact" for row in bench)
+    for row in bench.select(network="iris_sklearn_2x10"):
+        path = bench.certificate(row)
+        assert path is None or lc.check(bench.network(row.network), lc.load_certificate(path)).ok
 
 
 def test_names_that_are_taken_are_refused(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 OUT/runs/digits/box-0000/run.sqlite        collection/setting-first input; ten inputs each
 
 Every run survives kill -9 by itself, so the whole does: the same command goes on where it stopped. Parts come in
-rounds over all collections, so that a bench stopped half way has the same inputs everywhere.
+rounds over all collections, so that a bench stopped half way has the same inputs everywhere. A bench may begin with the
+rows of the shipped table: then only what that lacks is asked.
 """
 
 from __future__ import annotations
@@ -23,16 +24,27 @@ from layercert.batch import Job, LocalProcesses, Options, Outcome, Plan, Tally, 
 from layercert.batch.checking import Checked, check_run, checked_before
 from layercert.batch.plan import input_hash
 from layercert.batch.store import FILE, Store
-from layercert.bench.collections import Collection, Domain, collections_of, store_parts
+from layercert.bench.collections import (
+    Collection,
+    Domain,
+    collections_of,
+    copy_file,
+    shipped_collection,
+    shipped_names,
+    store_parts,
+)
 from layercert.bench.table import (
     BOUNDS,
     CSV,
     EXACT,
     PARQUET,
     ROBUST,
+    SHIPPED,
     Radius,
     RadiusBench,
     check_rows,
+    read_csv,
+    row_name,
     write_csv,
     write_parquet,
 )
@@ -41,6 +53,8 @@ from layercert.result import NEARLY
 from layercert.system.files import whole_file
 
 RUNS, AGAIN, ABOUT = "runs", "again", "about.json"
+#: The rows with which a bench began, as a table of its own.
+TAKEN = "taken.csv.gz"
 NORMS = ("linf", "l2", "l1")
 #: Inputs of one run: small enough that all collections get their turn, large enough that starting a worker is cheap.
 PART = 10
@@ -61,6 +75,7 @@ class Build:
         only: Some collections; none for all.
         cpu_time: Whether time limits count CPU seconds of the worker instead of those of the clock; runs that are there
             go on as they were begun.
+        shipped: Whether to begin with the shipped table: its rows are taken over as they are, without certificates.
     """
 
     out: Path
@@ -69,6 +84,7 @@ class Build:
     jobs: int = 1
     only: tuple[str, ...] = ()
     cpu_time: bool = False
+    shipped: bool = False
 
     def __post_init__(self) -> None:
         if self.inputs < 1:
@@ -91,15 +107,40 @@ def build(settings: Build, say: Say = print, watch: Watch | None = None) -> Radi
     Raises:
         RunError: The folder is in use, or holds runs with another time limit.
     """
+    if settings.shipped:
+        take_shipped(settings.out)
     collections = collections_of(settings.out, settings.only)
     for collection in collections:
         store_parts(settings.out, collection)
+    known = {row.name for row in taken_over(settings.out)}
     for first in range(0, settings.inputs, PART):
         for collection in collections:
             for domain in collection.domains:
-                _part(settings, collection, domain, first, say, watch)
+                if not known.issuperset(_names(collection, domain, first)):
+                    _part(settings, collection, domain, first, say, watch)
         write_tables(settings.out, say)
     return write_tables(settings.out, say)
+
+
+def take_shipped(out: Path) -> None:
+    """Let a bench begin with the rows of the shipped table; networks and inputs come along."""
+    out.mkdir(parents=True, exist_ok=True)
+    if not (out / TAKEN).exists():
+        for name in shipped_names():
+            store_parts(out, shipped_collection(name))
+        copy_file(SHIPPED / CSV, out / TAKEN)
+
+
+def taken_over(out: Path) -> list[Radius]:
+    """The rows with which a bench began: none, or those of the table that was shipped then."""
+    return list(read_csv(out / TAKEN)) if (out / TAKEN).exists() else []
+
+
+def _names(collection: Collection, domain: Domain, first: int) -> Iterator[str]:
+    """What the rows of a part are called."""
+    for number in range(first, min(first + PART, len(collection.data))):
+        for model in collection.models:
+            yield from (row_name(model.name, norm, _setting(domain), number) for norm in NORMS)
 
 
 def _part(settings: Build, collection: Collection, domain: Domain, first: int, say: Say, watch: Watch | None) -> None:
@@ -152,8 +193,10 @@ def ask_again(settings: Build, seconds: float, say: Say = print, watch: Watch | 
         models = tuple(model for model in collection.models if model.name == network)
         limit = f"{seconds:g}{'cpu' if settings.cpu_time else ''}s"
         folder = settings.out / AGAIN / name / f"{setting}-{limit}-{network}-{number:04d}"
+        # a run that is there keeps its norms: some of them may have been answered since it began
+        asked = _identity(folder).get("norms", norms)
         options = Options(
-            tuple(norms), domain=domain, time_limit=seconds, certificates=True, cpu_time=settings.cpu_time
+            tuple(asked), domain=domain, time_limit=seconds, certificates=True, cpu_time=settings.cpu_time
         )
         tally = run_batch(Plan(models, collection.data.take(np.array([number])), options), folder,
                           LocalProcesses(settings.jobs), watch)  # fmt: skip
@@ -163,11 +206,17 @@ def ask_again(settings: Build, seconds: float, say: Say = print, watch: Watch | 
     return write_tables(settings.out, say)
 
 
-def _by_cpu(folder: Path, settings: Build) -> bool:
+def _identity(folder: Path) -> dict[str, Any]:
+    """What a run was begun with; nothing where there is none."""
     if not (folder / FILE).is_file():
-        return settings.cpu_time
+        return {}
     with closing(open_store(folder)) as store:
-        return bool(store.facts()["identity"].get("cpu_time"))
+        return dict(store.facts()["identity"])
+
+
+def _by_cpu(folder: Path, settings: Build) -> bool:
+    begun = _identity(folder)
+    return bool(begun.get("cpu_time")) if begun else settings.cpu_time
 
 
 def _setting(domain: Domain) -> str:
@@ -206,7 +255,7 @@ def read_rows(out: Path, every: bool = False) -> Iterator[tuple[Radius, Path | N
 
 def best_rows(out: Path) -> list[Radius]:
     """One row for each question: where it was asked several times, the one that says more."""
-    best: dict[str, Radius] = {}
+    best = {row.name: row for row in taken_over(out)}
     for row, _ in read_rows(out):
         known = best.get(row.name)
         if known is None or _said(row) > _said(known):
@@ -299,9 +348,11 @@ def write_tables(out: Path, say: Say = print) -> RadiusBench:
 
 def about(bench: RadiusBench) -> dict[str, Any]:
     """How the table was made: counts, versions, machines, limits."""
-    versions: dict[str, Any] = {}
-    machines: list[Any] = []
-    limits: set[float] = set()
+    # what was taken over was made so; a bench that began with nothing has no such file
+    before = json.loads((SHIPPED / ABOUT).read_text()) if (bench.folder / TAKEN).exists() else {}
+    versions: dict[str, Any] = before.get("versions", {})
+    machines: list[Any] = before.get("machines", [])
+    limits: set[float] = set(before.get("time_limits", ()))
     for folder in run_folders(bench.folder):
         with closing(open_store(folder)) as store:
             limits.add(store.facts()["identity"]["time_limit"])

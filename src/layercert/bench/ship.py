@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,6 +57,10 @@ def _trained(out: Path, recipe: Recipe, mnist: Path | None) -> str:
     return f"{recipe.name}: {recipe.size}, test accuracy {accuracy:.4f}"
 
 
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def save_small(network: Network, path: Path) -> None:
     """The network compressed, in float32 where that changes no number: the same hash, a third of the bytes."""
     arrays = {}
@@ -69,6 +74,9 @@ def save_small(network: Network, path: Path) -> None:
 def ship(out: Path, target: Path, megabytes: float = 4.0) -> tuple[int, int]:
     """Copy the table and a sample of certificates: of every network, norm and domain the smallest one of an exact row.
 
+    Certificates of rows that the table still has stay where they are: a bench that began with the shipped table does
+    not have them.
+
     Args:
         out: The folder of a bench.
         target: Where to; networks and inputs are expected to be there.
@@ -81,20 +89,31 @@ def ship(out: Path, target: Path, megabytes: float = 4.0) -> tuple[int, int]:
     for name in (CSV, PARQUET, ABOUT):
         if (out / name).exists():
             copy_file(out / name, target / name)
-    best: dict[tuple[str, str, str], tuple[int, Radius, Path]] = {}
-    told = {row.name: row.certificate_sha256 for row in best_rows(out)}
-    for row, path in read_rows(out):
-        if row.status == BOUNDS or path is None or told[row.name] != row.certificate_sha256:
-            continue
+    told = {row.name: row for row in best_rows(out)}
+    here = [(told.get(path.stem), path) for path in (target / CERTIFICATES).glob("*.cert")]
+    # what is there stays where its row does; runs may hold other answers to the same question
+    kept = [(row, path) for row, path in here if row is not None and _hash(path) == row.certificate_sha256]
+    made = [
+        (row, path)
+        for row, path in read_rows(out)
+        if path is not None and told[row.name].certificate_sha256 == row.certificate_sha256
+    ]
+    best: dict[tuple[str, str, str], tuple[Radius, Path]] = {}
+    for row, path in [*kept, *made]:
         key = (row.network, row.norm, row.setting)
-        if key not in best or row.certificate_bytes < best[key][0]:
-            best[key] = (row.certificate_bytes, row, path)
-    for old in (target / CERTIFICATES).glob("*.cert"):
-        old.unlink()
+        if row.status != BOUNDS and (key not in best or row.certificate_bytes < best[key][0].certificate_bytes):
+            best[key] = (row, path)
     count = total = 0
-    for size, row, path in sorted(best.values(), key=lambda each: (each[0], each[1].name)):
-        if total + size > megabytes * 1e6:
+    chosen: dict[str, Path] = {}
+    for row, path in sorted(best.values(), key=lambda each: (each[0].certificate_bytes, each[0].name)):
+        if total + row.certificate_bytes > megabytes * 1e6:
             break
-        copy_file(path, target / CERTIFICATES / f"{row.name}.cert")
-        count, total = count + 1, total + size
+        chosen[f"{row.name}.cert"] = path
+        count, total = count + 1, total + row.certificate_bytes
+    for _, old in here:
+        if old.name not in chosen:
+            old.unlink()
+    for name, path in chosen.items():
+        if path.parent != target / CERTIFICATES:
+            copy_file(path, target / CERTIFICATES / name)
     return count, total

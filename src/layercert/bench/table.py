@@ -93,7 +93,12 @@ class Radius:
     @property
     def name(self) -> str:
         """Network, norm, domain and input in one word: the name of the certificate in the sample."""
-        return f"{self.network}-{self.norm}-{self.setting}-{self.input}"
+        return row_name(self.network, self.norm, self.setting, self.input)
+
+
+def row_name(network: str, norm: str, setting: str, number: int) -> str:
+    """What a row is called; no two rows of a table share it."""
+    return f"{network}-{norm}-{setting}-{number}"
 
 
 COLUMNS = tuple(field.name for field in fields(Radius))
