@@ -1,6 +1,7 @@
 """The audit of docs/audit.md: attacks and verifiers on 16 networks of RadiusBench, five inputs each, inside [0, 1].
 
     python benchmarks/audit.py --out audit       # the page, audit.md, ranking.csv and scores.csv
+    python benchmarks/audit.py --draw benchmarks/results/audit_scores.csv --out docs/figures/audit.svg
 
 An audit that was stopped, by kill -9 too, goes on with the same command. `--full` adds the attacks whose own settings
 take minutes per network. What is installed is asked: torch and foolbox (`layercert[torch,audit]`), torchattacks by
@@ -15,6 +16,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import csv
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 from layercert.audit import Answers, Wanted, audit, tools_named, truth, write_audit
@@ -27,13 +32,55 @@ NETWORKS = (
     "encounters_plain_6x50",
 )  # fmt: skip
 
+NORMS = ("linf", "l2", "l1")
+#: A panel shows distances up to so many times the exact radius, and certified radii from none to all of it.
+FAR = 2.0
+
+
+def draw(path: Path, target: Path) -> None:
+    """A panel per norm and kind: which share of the questions a tool answers within a factor of the exact radius."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams |= {"svg.hashsalt": "audit", "svg.fonttype": "none"}  # the same bytes for the same numbers
+    import matplotlib.pyplot as plt
+
+    ratios: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            ratios[row["kind"], row["norm"], row["tool"]].append(float(row["ratio"]))
+    figure, panels = plt.subplots(2, len(NORMS), figsize=(11, 6.4), sharey=True, constrained_layout=True)
+    for (kind, norm), axes in zip(product(("attack", "verifier"), NORMS), panels.flat, strict=True):
+        for tool, found in curves(ratios, kind, norm):
+            found = sorted(found) if kind == "attack" else sorted(found, reverse=True)
+            shares = [(i + 1) / len(found) for i in range(len(found))]
+            axes.step(found, shares, where="post", label=tool)
+        axes.set(title=f"{kind}s, {norm}", xlabel="radius / exact radius", ylim=(0, 1))
+        axes.set_xlim((1, FAR) if kind == "attack" else (1, 0))  # the better, the farther to the left
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7, loc="lower right")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("share of questions")
+    figure.savefig(target, metadata={"Date": None})
+
+
+def curves(ratios: dict[tuple[str, str, str], list[float]], kind: str, norm: str) -> Iterator[tuple[str, list[float]]]:
+    """The tools of one panel, in the order of the file."""
+    for (each, asked, tool), found in ratios.items():
+        if (each, asked) == (kind, norm):
+            yield tool, found
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("audit"))
     parser.add_argument("--full", action="store_true", help="the slow attacks too: some 20 minutes of CPU time more")
+    parser.add_argument("--draw", type=Path, metavar="CSV", help="only the picture of such a scores.csv, into --out")
     args = parser.parse_args()
+    if args.draw is not None:
+        draw(args.draw, args.out)
+        return
     tools = tools_named([])
     if args.full:
         tools += [tool for tool in installed() if tool.slow]

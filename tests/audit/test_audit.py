@@ -7,6 +7,7 @@ import math
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,7 +17,20 @@ import numpy as np
 import pytest
 
 import layercert as lc
-from layercert.audit import Answers, Case, Score, Tool, Wanted, audit, ranking, read_scores, tools_named, truth
+from layercert.audit import (
+    Answers,
+    Case,
+    Score,
+    Tool,
+    Wanted,
+    audit,
+    ranking,
+    read_scores,
+    tools_named,
+    truth,
+    verifiers,
+)
+from layercert.audit.case import cases
 from layercert.audit.libraries import installed
 from layercert.audit.scores import measured
 from layercert.audit.tools import OWN
@@ -24,6 +38,7 @@ from layercert.audit.verifiers import largest
 from layercert.batch import LocalProcesses, Model, Options, Plan, run_batch
 from layercert.cli import main
 from layercert.errors import InputError, OptionError
+from layercert.system import clock
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_attack.py"
 #: Thirteen inputs, small: every tool answers in milliseconds.
@@ -90,6 +105,22 @@ def test_a_point_outside_the_domain_is_moved_into_it(bench: lc.RadiusBench) -> N
     case = Case(bench.network(row.network), x[None], np.array([row.label]), "linf", (0.0, 1.0))
     (distance,) = measured(case, x[None] + 100.0 * np.sign(0.5 - x))
     assert distance <= 1.0 or math.isinf(distance)
+
+
+def test_large_has_seconds_of_the_processor(bench: lc.RadiusBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its limit would otherwise be shorter on a busy machine, where all other tools have no limit."""
+
+    def waits(*args: Any, **options: Any) -> SimpleNamespace:
+        begun = clock.now()
+        time.sleep(0.3)
+        return SimpleNamespace(lower=clock.now() - begun)
+
+    monkeypatch.setattr(verifiers, "measure", waits)
+    case, _ = next(cases(bench, replace(WINE, inputs=1)))
+    assert verifiers.large(case)[0] < 0.2
+    begun = clock.now()
+    time.sleep(0.01)
+    assert clock.now() - begun >= 0.01, "the clock of others is as it was"
 
 
 def test_the_largest_provable_radius_is_found() -> None:

@@ -15,10 +15,11 @@ from layercert.bounds.relu import crown as crown_slopes
 from layercert.bounds.relu import fast_lin as fast_lin_slopes
 from layercert.geometry import Cells
 from layercert.run import measure
+from layercert.system import clock
 
 #: Halvings of the interval in which the largest provable radius lies, and where the search for it begins.
 HALVINGS, START = 16, 1e-4
-#: Seconds for the linear bounds of the method `large`, which optimises them.
+#: CPU seconds for the linear bounds of the method `large`, which optimises them.
 LARGE_LIMIT = 2.0
 
 
@@ -74,13 +75,14 @@ def lipschitz(case: Case) -> Vector:
 
 def large(case: Case) -> Vector:
     """LayerCert's `large`: linear bounds with optimised slopes at growing radii, without branching."""
-    answers = (
-        measure(
-            case.network, case.X[i], case.norm, int(case.y[i]), domain=case.domain, method="large",
-            time_limit=LARGE_LIMIT,
-        )
-        for i in range(len(case.X))
-    )  # fmt: skip
+    with clock.of_processor():  # on a busy machine seconds of the wall would be fewer for this tool than for others
+        answers = [
+            measure(
+                case.network, case.X[i], case.norm, int(case.y[i]), domain=case.domain, method="large",
+                time_limit=LARGE_LIMIT,
+            )
+            for i in range(len(case.X))
+        ]  # fmt: skip
     return np.array([answer.lower for answer in answers])
 
 
