@@ -24,6 +24,7 @@ from layercert.certificate.steps import StepTree
 from layercert.certify.digest import lowered
 from layercert.certify.doubt import Doubt
 from layercert.network import Network
+from layercert.system import clock
 
 
 def large_ball(seed: int) -> tuple[Network, np.ndarray, Any, Any, float]:
@@ -44,11 +45,13 @@ def large_ball(seed: int) -> tuple[Network, np.ndarray, Any, Any, float]:
 def proved(seed: int) -> tuple[Network, Certificate] | None:
     """The certificate of a robust ball, or of one a little smaller than the nearest unsafe point's distance."""
     net, x, norm, domain, radius = large_ball(seed)
-    r = lc.verify(net, x, radius, norm, domain=domain, certificate=True, method="adaptive", time_limit=20)
-    if r.status != "robust":
-        r = lc.verify(
-            net, x, r.upper * (1 - 1e-4), norm, domain=domain, certificate=True, method="adaptive", time_limit=20
-        )
+
+    def verify(radius: float) -> lc.Result:
+        return lc.verify(net, x, radius, norm, domain=domain, certificate=True, method="adaptive", time_limit=20)
+
+    with clock.of_processor():  # what a busy machine does meanwhile does not count
+        r = verify(radius)
+        r = r if r.status == "robust" else verify(r.upper * (1 - 1e-4))
     return None if r.certificate is None else (net, r.certificate)
 
 

@@ -32,6 +32,8 @@ ATTEMPTS, CLOSE = 7, 1.1
 #: first, with so many rounds of nodes each. After one that is not proved steps are half as long, down to LEAST_CLIMB.
 #: Where bounds come from hulls, nodes are worked on for long, and the climb goes on up to HULLED_HOPEFUL.
 HOPEFUL, HULLED_HOPEFUL, CLIMB, LEAST_CLIMB, CLIMB_ROUNDS = 0.5, 0.85, 1.2, 1.04, 8
+#: The first rounds of a ball are cheap: passes over its roots, before anything is tightened.
+CHEAP_ROUNDS = 2
 #: Where the bound stays below LOW times U, smaller balls are tried, at most STAGES of them, with as many rounds in all
 #: as the ball's patience; then that doubles.
 LOW, STAGES = 0.95, 6
@@ -139,10 +141,15 @@ def _climb(task: Task, effort: Effort, recorder: Recorder | None, low: float, hi
                 yield event
                 if isinstance(event, Bound):
                     low = max(low, event.lower)
-                    if ball.rounds > CLIMB_ROUNDS:
+                    if ball.rounds > CLIMB_ROUNDS or (ball.rounds == CHEAP_ROUNDS and is_hopeless(ball)):
                         break
         if low < ball.U:
             growth = 1.0 + 0.5 * (growth - 1.0)
+
+
+def is_hopeless(ball: Ball) -> bool:
+    """Is F negative at x itself by the lines of a root, with facets in the bounds of its neurons?"""
+    return hulls(ball.task.problem) and ball.frontier.least < 0.0
 
 
 def _anytime(
