@@ -13,6 +13,7 @@ from layercert.network import Network
 from layercert.problem import Problem, robustness
 from layercert.programs.stacks import make_chain
 from layercert.search.adaptive import search
+from layercert.search.adaptive.frontier import Frontier
 from layercert.search.adaptive.search import adaptive
 from layercert.search.adaptive.tree import Ball
 from layercert.search.events import Bound
@@ -55,12 +56,18 @@ def test_climbing_proves_only_what_is_true(p: float, rounds: int, monkeypatch: p
     assert climbed
 
 
-def test_balls_grow_from_what_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each ball is the last proved radius times the growth; a ball that is not proved halves the growth."""
-    problem = small(1, 2.0)
-    true, _ = brute_force(problem)
+def nearly_known(seed: int) -> tuple[Task, float]:
+    """A task with a witness, and its true distance."""
+    problem = small(seed, 2.0)
     task = Task(problem, make_chain("default", problem.norm))
     list(task.attack())
+    return task, brute_force(problem)[0]
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_balls_grow_from_what_is_proved(dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each ball is the last proved radius times the growth; one that is not proved halves it, or is the last one."""
+    task, true = nearly_known(1)
     tried: list[float] = []
 
     def told(ball: Ball) -> object:
@@ -68,8 +75,35 @@ def test_balls_grow_from_what_is_proved(monkeypatch: pytest.MonkeyPatch) -> None
         yield Bound(ball.radius if len(tried) != 2 else 0.0)  # the second is not proved
 
     monkeypatch.setattr(Ball, "run", told)
+    monkeypatch.setattr(search, "hulls", lambda problem: not dense)
     low = 0.3 * true
-    list(search._climb(task, search.suited(problem.network), None, low, task.U))
+    list(search._climb(task, search.suited(task.problem.network), None, low, task.U))
     expected = [low * search.CLIMB, low * search.CLIMB**2, low * search.CLIMB * (0.5 + 0.5 * search.CLIMB)]
-    assert tried[:3] == pytest.approx(expected)
-    assert tried[-1] >= search.HOPEFUL * task.goal
+    if dense:
+        assert tried == pytest.approx(expected[:2])
+    else:
+        assert tried[:3] == pytest.approx(expected)
+        assert tried[-1] >= search.HOPEFUL * task.goal
+
+
+@pytest.mark.parametrize("hulled", [False, True])
+@pytest.mark.parametrize("least", [-0.1, 0.1])
+def test_a_ball_whose_root_is_hopeless_is_left_after_its_cheap_rounds(
+    least: float, hulled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are hulls, and only there: elsewhere rounds raise such roots beyond U all the same."""
+    task, true = nearly_known(1)
+    rounds: list[float] = []
+
+    def run(ball: Ball) -> object:
+        try:
+            for ball.rounds in range(1, 100):
+                yield Bound(0.0)
+        finally:
+            rounds.append(ball.rounds)
+
+    monkeypatch.setattr(Ball, "run", run)
+    monkeypatch.setattr(Frontier, "least", property(lambda frontier: least))
+    monkeypatch.setattr(search, "hulls", lambda problem: hulled)
+    list(search._climb(task, search.suited(task.problem.network), None, 0.3 * true, task.U))
+    assert rounds and set(rounds) == {2 if hulled and least < 0 else search.CLIMB_ROUNDS + 1}

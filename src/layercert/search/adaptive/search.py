@@ -29,9 +29,9 @@ MANY = 280
 #: So many smaller balls, until proved and failed radius are this close.
 ATTEMPTS, CLOSE = 7, 1.1
 #: Below this share of U the tree of the witness's ball is hopeless for a while: trees of balls that grow by CLIMB come
-#: first, with so many rounds of nodes each. After one that is not proved steps are half as long, down to LEAST_CLIMB.
-#: Where bounds come from hulls, nodes are worked on for long, and the climb goes on up to HULLED_HOPEFUL.
-HOPEFUL, HULLED_HOPEFUL, CLIMB, LEAST_CLIMB, CLIMB_ROUNDS = 0.5, 0.85, 1.2, 1.04, 8
+#: first, with so many rounds of nodes each. After one that is not proved steps are half as long, down to LEAST_CLIMB;
+#: on dense layers, where rounds close much of a gap, the first one that is not proved is the last (LEAST_DENSE_CLIMB).
+HOPEFUL, CLIMB, LEAST_CLIMB, LEAST_DENSE_CLIMB, CLIMB_ROUNDS = 0.85, 1.2, 1.04, 1.15, 8
 #: The first rounds of a ball are cheap: passes over its roots, before anything is tightened.
 CHEAP_ROUNDS = 2
 #: Where the bound stays below LOW times U, smaller balls are tried, at most STAGES of them, with as many rounds in all
@@ -130,8 +130,9 @@ def _climb(task: Task, effort: Effort, recorder: Recorder | None, low: float, hi
     In l_2 the root of a convolutional network proves nothing in the ball of its witness for seconds, while the tree of
     a ball a fifth larger than one that is proved already is small.
     """
-    growth, hopeful = CLIMB, HULLED_HOPEFUL if hulls(task.problem) else HOPEFUL
-    while 0.0 < low < hopeful * min(high, task.goal) and growth > LEAST_CLIMB:
+    growth = CLIMB
+    least = LEAST_CLIMB if curves(task.problem) or hulls(task.problem) else LEAST_DENSE_CLIMB
+    while 0.0 < low < HOPEFUL * min(high, task.goal) and growth > least:
         if growth * low > LOW * min(high, task.goal):  # as hard as the witness's own
             growth = 1.0 + 0.5 * (growth - 1.0)
             continue
