@@ -2,11 +2,14 @@
 
     python benchmarks/cluster.py record MODEL INPUTS --index 0 --domain 0 1 --radius 0.09 --out slices.json
     python benchmarks/cluster.py simulate slices.json --workers 1 2 8 64 1024 --hours 1
+    python benchmarks/cluster.py compare MODEL INPUTS --index 0 --domain 0 1 --radius 0.09 --workers 1 2
 
 `record` searches here, slice by slice, through the function that a cluster's worker runs, and measures: seconds per
 slice, bytes sent and received, and what the coordinator needs to hand out and to book a slice. `simulate` draws slices
 from these and lets a coordinator serve so many workers: it does one thing at a time, and its network has a bandwidth.
 Printed: how busy the workers are. Slices are as long as they were recorded; trees that run out of nodes are left out.
+`compare` asks `verify` on a real Dask cluster of this machine, with so many worker processes after each other, and
+prints the wall's seconds. Before the clock runs each cluster is asked for a moment: what is loaded is loaded then.
 """
 
 from __future__ import annotations
@@ -21,8 +24,14 @@ import heapq
 import json
 import pickle
 import random
+import signal
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import layercert as lc
@@ -96,6 +105,47 @@ def simulate(args: argparse.Namespace) -> None:
         print(f"{workers:7d}  {part:4.0%}  {slices / end:8.1f}  {used:16.0%}  {part * workers:8.1f}", flush=True)
 
 
+@contextmanager
+def cluster(workers: int) -> Iterator[str]:
+    """The address of a scheduler with so many worker processes of one thread each, all on this machine."""
+    processes: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scheduler.json"
+
+        def start(*words: str) -> None:
+            command = [sys.executable, "-m", "dask", *words, "--scheduler-file", str(file), "--host", "127.0.0.1"]
+            log = open(Path(folder) / f"{len(processes)}.log", "wb")  # noqa: SIM115 - the process writes it
+            processes.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
+
+        try:
+            start("scheduler", "--port", "0", "--no-dashboard")
+            while not file.exists() or not file.read_text().rstrip().endswith("}"):
+                time.sleep(0.1)
+            for _ in range(workers):
+                start("worker", "--nthreads", "1", "--no-dashboard", "--local-directory", folder, "--memory-limit", "0")
+            yield json.loads(file.read_text())["address"]
+        finally:
+            for process in processes:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def compare(args: argparse.Namespace) -> None:
+    net = lc.load(shipped.path(args.model))
+    x = load_dataset(shipped.path(args.inputs), args.index, None, None).X[0]
+    domain = None if args.domain is None else tuple(map(float, args.domain))
+    first = None
+    for workers in args.workers:
+        with cluster(workers) as address:
+            how = {"norm": args.norm, "domain": domain, "scheduler": address, "threads": 1}
+            lc.verify(net, x, args.radius, time_limit=args.moment, **how)
+            started = time.perf_counter()
+            answer = lc.verify(net, x, args.radius, time_limit=args.time_limit, **how)
+            seconds = time.perf_counter() - started
+        first = first or seconds
+        print(f"{workers} workers: {answer.status}, {seconds:.2f} s, {first / seconds:.2f} times as fast", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -119,6 +169,17 @@ def main() -> None:
     s.add_argument("--bandwidth", type=float, default=100.0, help="MB/s of the coordinator")
     s.add_argument("--longer", type=float, default=1.0, help="slices so many times as long, with as much more traffic")
     s.set_defaults(run=simulate)
+    c = commands.add_parser("compare")
+    c.add_argument("model")
+    c.add_argument("inputs")
+    c.add_argument("--index", default="0")
+    c.add_argument("--norm", default="linf")
+    c.add_argument("--domain", nargs=2)
+    c.add_argument("--radius", type=float, required=True)
+    c.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="worker processes")
+    c.add_argument("--moment", type=float, default=5.0, help="seconds before the clock runs")
+    c.add_argument("--time-limit", type=float, default=300.0)
+    c.set_defaults(run=compare)
     args = parser.parse_args()
     args.run(args)
 

@@ -42,6 +42,18 @@ def test_the_same_command_goes_on(asked: list[str], tmp_path: Path, capsys: pyte
     assert "is about another question: its gap differs" in capsys.readouterr().err
 
 
+def test_a_saved_search_says_how_it_goes_on(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*asked, "--index", "0", "--save", str(tmp_path / "a.search"), "--method", "adaptive", "--threads", "1"]
+    with clock.until(None, looks=4000):
+        assert main([*words, "--time-limit", "1000"]) == 3
+    said = f"what is left is in {tmp_path / 'a.search'}; the same command goes on from there"
+    assert said in capsys.readouterr().out
+    assert main(words) == 0
+    assert said not in capsys.readouterr().out
+
+
 def test_one_file_for_several_inputs_is_refused(
     asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

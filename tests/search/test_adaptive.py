@@ -254,6 +254,30 @@ def _fall(t: Vector, room: Vector, U: float, p: float) -> float:
     return float((size * w).sum())
 
 
+def test_rows_pull_where_a_node_has_no_bound_yet() -> None:
+    """The cap is no guide there: pulls that grew by a share of themselves never left 0."""
+    from layercert.search.adaptive.bound import Batch, deepen
+    from layercert.search.adaptive.bound import Effort as Work
+    from layercert.search.adaptive.model import build, keep_rows
+    from layercert.system import clock
+
+    pulling = 0
+    for seed in range(6):
+        rng, sizes = np.random.default_rng(seed), [6, 20, 20, 20, 2]
+        W = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
+        net = Network.from_arrays(W, [0.3 * rng.normal(size=b) for b in sizes[1:]])
+        model, root = build(robustness(net, rng.normal(size=6), math.inf), 1.0)
+        kept, no_wish = keep_rows(model.net), np.full((1, 1), -1, np.intp)
+        batch = Batch(
+            root[None].copy(), np.ones((1, 1)), np.zeros(1, np.intp), np.full(1, -np.inf), np.zeros((1, 6)), no_wish
+        )
+        deepen(model, kept, batch, 1.0, 1.0, Work(0, 0, 5, 2, 2), clock.timer())
+        if batch.bounds[0] < 0.0:
+            assert np.all(kept.pulls >= 0.0)
+            pulling += bool(np.any(kept.pulls > 0.0))
+    assert pulling >= 2
+
+
 @pytest.mark.parametrize("p", NORMS)
 def test_how_far_a_linear_function_falls(p: float) -> None:
     """Never less than the truth, and near it: the split between ball and box is a good one, in search and checker."""

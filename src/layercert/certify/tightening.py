@@ -169,5 +169,5 @@ def move(model: Model, node: Node, k: int, uses: Uses, G: Matrix, trace: Matrix,
     h = rows_touch(model, state, moved, k, G, lams, node.cap, pace)
     under, uppers = model.net.noff[k - 1], node.halves.uppers
     objective = Objective(uppers.coef[under:below, node.half].copy(), uppers.constant[k, node.half], 0.0)
-    repull(moved, objective, h, lams)
+    repull(model, state, moved, k, objective, h, lams)
     stored(known, rows, regions.phase[node.at, :below], moved)

@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace, ask: Ask) -> int:
                 print(json.dumps({"index": position, **named, **result.as_dict()}), flush=True)
             else:
                 with live.hidden():
-                    table.add(name, result)
+                    table.add(name, result, save)
             if result.interrupted:
                 break
     table.notes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -29,7 +30,8 @@ class ResultTable:
         self._notes: list[str] = []
         self._begun = False
 
-    def add(self, name: str, r: Result) -> None:
+    def add(self, name: str, r: Result, saved: str | None = None) -> None:
+        """One more result; `saved`: where its search is, in case it is open."""
         if not self._begun:
             self._begun = True
             self._print(list(self._widths), "bold", "bold")
@@ -39,6 +41,8 @@ class ResultTable:
         self._print(cells, "", _COLOURS.get(r.status, ""))
         if r.note:
             self._notes.append(f"input {name}: {r.note}")
+        if saved is not None and r.status == Status.UNDECIDED and Path(saved).exists():
+            self._notes.append(f"input {name}: what is left is in {saved}; the same command goes on from there")
         if r.names and r.changes:  # columns of a table: what changes is the answer
             self._notes.append(f"\ninput {name}, {_name(r.label)} -> {_name(r.target)}:\n{r.changes}")
 

@@ -29,6 +29,9 @@ WARM_PACE = 0.3
 BETA_PACE = 1.0
 #: A row's pull grows by this share of what the cap asks for beyond it, or grows and falls by this share of itself.
 PULL_PACE, PULL_SHARE = 0.3, 0.5
+#: A pull that grows without a cap is at least this part of what makes F move the row as far as its own neuron does. One
+#: that began at 0 stayed there, and one that fell for a hundred nodes took as long to be of use again.
+PULL_START = 0.1
 #: Pulls stay far from the ends of the range of doubles.
 MOST_PULL = 1e30
 
@@ -147,7 +150,7 @@ def tighten_rows(
             best[r] = max(best[r], sums.c[r] + low - sums.error[r] - cap.U * sums.drift[r])
         if passes > 0:
             h = rows_touch(model, state, rows, k, G, lams, cap, pace / (turn + 1.0))
-            repull(rows, objective, h, lams)
+            repull(model, state, rows, k, objective, h, lams)
     if passes > 0:
         keep(kept, state, rows, base)
     for n in range(len(neurons)):  # noqa: SIM110 - compiled
@@ -336,12 +339,20 @@ def rows_touch(
 
 
 @njit_sums
-def repull(rows: NeuronRows, objective: Objective, h: Matrix, lams: Vector) -> None:
-    """A row pulls harder when the objective is positive at its least point, that is when the point is not unsafe."""
-    value = np.full(len(lams), objective.value)
+def repull(
+    model: Model, state: Matrix, rows: NeuronRows, k: int, objective: Objective, h: Matrix, lams: Vector
+) -> None:
+    """A row pulls harder when the objective is positive at its least point, that is when the point is not unsafe.
+
+    Where the cap says nothing (lam = 0, as in all nodes without a bound yet) the pull grows by a share of itself. So
+    that one of 0 grows too, it begins in proportion to how far z and F can move with the layer below.
+    """
+    net, under = model.net, model.net.noff[k - 1]
+    value, reach = np.full(len(lams), objective.value), 0.0
     for j in range(len(h)):
         a = objective.coef[j]
         if a != 0.0:
+            reach += abs(a) * max(state[HI, under + j], 0.0)
             for r in range(len(value)):
                 value[r] += a * h[j, r]
     for r in range(len(value)):
@@ -351,7 +362,11 @@ def repull(rows: NeuronRows, objective: Objective, h: Matrix, lams: Vector) -> N
         elif lams[r] > 0.0:
             pull += PULL_PACE * lams[r]
         else:
-            pull *= 1.0 + PULL_SHARE
+            own, at = 0.0, net.ptr[rows.neurons[r]]
+            for t in range(at, net.ptr[rows.neurons[r] + 1]):
+                j = t - at if net.whole[k] else net.index[t]
+                own += abs(net.data[t]) * max(state[HI, under + j], 0.0)
+            pull = max((1.0 + PULL_SHARE) * pull, PULL_START * own / reach if reach > 0.0 else 0.0)
         rows.pulls[r] = min(pull, MOST_PULL) if pull > 1.0 / MOST_PULL else 0.0
 
 
