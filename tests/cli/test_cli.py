@@ -342,7 +342,7 @@ def test_the_nearest_names_come_first() -> None:
 # -- real processes ---------------------------------------------------------------------------------------------------
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
-LAYERCERT = [sys.executable, "-m", "layercert.cli"]
+LAYERCERT = [sys.executable, "-m", "layercert"]
 
 
 def run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
