@@ -150,7 +150,7 @@ class Session:
         progress, by = self.progress, METHODS.get(self.progress.method)
         if self.answered or self.at_horizon or self.late or self.interrupted:
             return
-        if not small(progress.problem) or (by is not None and not by.complete):
+        if not small(progress.problem) or (by is not None and not by.last_resort):
             return
         view, task = self._task_within(min(self._far, progress.upper))
         self.searched = progress.lower

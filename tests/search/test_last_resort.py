@@ -129,5 +129,7 @@ def test_large_networks_and_answered_questions_are_left_alone(monkeypatch: pytes
     for seed in range(20):  # with unsafe points, and without any as far as searches look
         problem = tiny.generic(seed)
         assert lc.measure(problem.network, problem.x, 2.0).status in ("exact", "robust")
+    result = lc.measure(at_the_boundary(), np.array([0.5]), "linf", 0, method="mip")  # a cross-check says what it found
+    assert result.status == "undecided"
     wide = lc.Network.from_arrays([np.ones((50, 784)), np.ones((2, 50))], [np.zeros(50), np.zeros(2)])
     assert small(problem) and not small(lc.robustness(wide, np.zeros(784)))
