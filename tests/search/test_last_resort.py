@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -12,7 +13,11 @@ import pytest
 import layercert as lc
 from helpers import tiny
 from helpers.brute import brute_force
-from layercert.search.last_resort import small
+from layercert.programs.stacks import make_chain
+from layercert.scaled import scaled
+from layercert.search.incumbent import Incumbent
+from layercert.search.last_resort import MOST_PROGRAMS, MOST_SMOOTH, small, without_rounding
+from layercert.search.task import Task
 from layercert.system import clock
 
 
@@ -110,6 +115,20 @@ def test_a_witness_in_scaled_coordinates_stays_in_the_domain() -> None:
             found += 1
             assert (result.witness <= top).all()
     assert found
+
+
+@pytest.mark.parametrize(("norm", "most"), [(math.inf, MOST_PROGRAMS), (3.0, MOST_SMOOTH)])
+def test_it_gives_up_in_time_and_what_it_proved_stays(norm: float, most: int) -> None:
+    """Sixteen inputs and thirty-two neurons have more regions than that on the way to the boundary."""
+    rng, sizes = np.random.default_rng(5), [16, 16, 16, 10]
+    weights = [rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)]
+    net = lc.Network.from_arrays(weights, [rng.normal(size=m) for m in sizes[1:]])
+    problem = lc.robustness(net, rng.random(16), norm)
+    true = lc.measure(net, problem.x, norm)
+    chain, incumbent = make_chain("default", problem.norm), Incumbent(problem)
+    bounds = list(without_rounding(Task(problem, chain, 1e3), scaled(problem, 1e3), incumbent))
+    assert most < chain.programs < most + 100
+    assert 0 < max(bounds) < true.upper and incumbent.distance >= true.lower
 
 
 def test_time_is_up_here_too() -> None:

@@ -8,6 +8,7 @@ so where the unsafe points nearest to x lie between the floats around it, the bo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
@@ -31,8 +32,9 @@ from layercert.system import clock
 MOST_PRODUCTS = 2_000_000
 #: Regions to visit before giving up, however small the network is.
 MOST_VISITS = 400
-#: Programs that no solver decides before giving up: they are slow, and the bound stays below theirs.
-MOST_UNDECIDED = 4
+#: Programs to solve before giving up, in l_1, l_2 and l_inf, where one takes some 0.2 ms, and in other norms, where it
+#: takes up to ten; and those that no solver decides: they are slow, and the bound stays below theirs.
+MOST_PROGRAMS, MOST_SMOOTH, MOST_UNDECIDED = 2000, 150, 4
 #: How many floats, and what part of the distance, an unsafe float64 point may be away from the nearest unsafe one.
 FLOATS = (0, 1, 2, 4, 8, 16)
 PUSHES = (1e-13, 1e-11, 1e-9, 1e-8, 1e-7, 5e-7)
@@ -110,14 +112,15 @@ def without_rounding(before: Task, view: Scaled, incumbent: Incumbent) -> Iterat
     task = CentredTask(view.problem, before.chain, before.limit, fresh.seen_in(view), gap=before.gap)
     if out_of_range(view.problem, task.cutoff):
         return
-    failed = task.chain.undecided
+    chain, plain = task.chain, task.problem.norm.p in (1.0, 2.0, math.inf)
+    solved, failed = chain.programs + (MOST_PROGRAMS if plain else MOST_SMOOTH), chain.undecided + MOST_UNDECIDED
     for event in translated(view, layercert(task, always, no_restriction, SeenEarly)):
         if fresh.point is not None:
             incumbent.take(fresh.point)
         if isinstance(event, Bound):
             yield event.lower
         left -= isinstance(event, Visit)
-        if left < 0 or task.chain.undecided - failed > MOST_UNDECIDED:
+        if left < 0 or chain.programs > solved or chain.undecided > failed:
             return
 
 
