@@ -38,10 +38,10 @@ def cancelling(rng: np.random.Generator, n: int, margin: float) -> lc.Network:
     return lc.Network.from_arrays([W, V], [np.zeros(4), np.array([0.0, float(f[0] - f[1]) - margin])])
 
 
-def distance_on_its_piece(net: lc.Network, x: np.ndarray, p: float) -> float:
-    """Where the pattern of x holds all around it: the margin over the dual norm of its slope, in rationals."""
+def distance_on_its_piece(net: lc.Network, x: np.ndarray, p: float, slopes: lc.Network | None = None) -> float:
+    """Where the pattern of x holds all around it: the margin, in rationals, over the dual norm of its slope."""
     f = net.exact(x)
-    F, _ = net.linear_piece(net.pattern(x))
+    F, _ = (slopes or net).linear_piece(net.pattern(x))
     g = F[0] - F[1]
     q = 1.0 if math.isinf(p) else math.inf if p == 1 else p / (p - 1)
     return float(abs(f[0] - f[1])) / float(np.linalg.norm(g, q))
@@ -83,6 +83,18 @@ def test_where_large_numbers_cancel_the_distance_is_that_in_rationals(norm: floa
         assert result.lower <= true * (1 + 1e-9) and result.lower == pytest.approx(true, rel=1e-6)
         # no witness is nearer than float64 points beside x are: one part in 2**53 of it and coordinate
         assert result.witness is not None and result.upper <= true + 40 * 2.0**-53 * n
+
+
+def test_weights_of_the_norm_lose_nothing_to_rounding() -> None:
+    """A weight of 0.3 has no inverse: the scaled problem is looser than the question by more than x is safe."""
+    net, x = at_the_boundary(), np.array([0.5])
+    result = lc.measure(net, x, "linf", 0, weights=[0.3])
+    assert result.status == "exact" and result.lower == pytest.approx(0.3 * 15 * 2.0**-54, rel=1e-9)
+    for seed in range(6):
+        net, weights = cancelling(np.random.default_rng([3, seed]), 3, 1e-8), np.array([0.3, 7.0, 1.1])
+        scaled_back = lc.Network.from_arrays([net.weights[0] / weights, net.weights[1]], list(net.biases))
+        true = distance_on_its_piece(net, np.ones(3), 2.0, scaled_back)
+        assert lc.measure(net, np.ones(3), 2.0, weights=weights).lower == pytest.approx(true, rel=1e-6)
 
 
 def test_tiny_weights_are_no_reason_to_give_up() -> None:

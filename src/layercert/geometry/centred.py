@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from layercert.arrays import TINY, gamma
 from layercert.geometry.cells import Cell, Cells, LayerMap
 from layercert.geometry.polyhedron import Polyhedron
-from layercert.problem import Clause, Problem
+from layercert.problem import Clause
 from layercert.rationals import times_power_of_two, whole
+from layercert.scaled import Scaled
 from layercert.system import clock
 
 #: How far a hyperplane may be told to be away; searches look no farther than LARGE.
@@ -54,15 +55,18 @@ class CentredCells(Cells):
     """The same cells; rows are exact but for one rounding per entry, and of a size near one.
 
     A row is multiplied by a power of two, which changes nothing about where it holds: so it is neither too large nor
-    too small for the margins for underflow.
+    too small for the margins for underflow. In scaled coordinates the network is the one that was asked about, at
+    x + S w, and its clauses are those of the question: what the scaled problem has lost to rounding is not lost here.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        network, n = self.network, self.network.inputs
+    def __init__(self, view: Scaled) -> None:
+        super().__init__(view.problem)
+        self.view = view
+        network, n = view.original.network, self.network.inputs
         self._layers = [(_Exact.of(W), _Exact.of(b)) for W, b in zip(network.weights, network.biases, strict=True)]
-        # x + w as an affine function of w: the last column is its constant
-        self._start = _Exact.of(np.eye(n, n + 1)).plus(_last_column(_Exact.of(problem.x), n))
+        # x + S w as an affine function of w: the last column is its constant
+        slopes = np.hstack([np.diag(view.scale), np.zeros((n, 1))])
+        self._start = _Exact.of(slopes).plus(_last_column(_Exact.of(view.original.x), n))
         self._exact: dict[bytes, _Exact] = {}
 
     def below(self, A: Cell) -> LayerMap:
@@ -71,6 +75,7 @@ class CentredCells(Cells):
         return LayerMap(self.problem, rows.A, -rows.r, rows.slack, rows.growth)
 
     def unsafe(self, A: Cell, clause: Clause) -> Polyhedron:
+        clause = self.view.clause(clause)
         f = _Exact.of(clause.C).times(self._below(A))
         return self._rounded(f.plus(_last_column(_Exact.of(-clause.d), self.inputs)))
 

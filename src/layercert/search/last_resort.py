@@ -53,16 +53,25 @@ def _visits(problem: Problem) -> int:
 
 
 class CentredTask(Task):
-    """A task whose rows are exact at x, and whose witnesses are sought float by float."""
+    """A task whose rows are exact at x, and whose witnesses are sought float by float.
+
+    Attributes:
+        view: The problem, and the one in scaled coordinates that the task is about.
+        witness: The incumbent of the problem itself.
+    """
+
+    def __init__(self, view: Scaled, witness: Incumbent, before: Task) -> None:
+        super().__init__(view.problem, before.chain, before.limit, witness.seen_in(view), gap=before.gap)
+        self.view, self.witness = view, witness
 
     @cached_property
     def cells(self) -> Cells:
-        return CentredCells(self.problem)
+        return CentredCells(self.view)
 
     def suggest(self, step: Vector, clause: Clause) -> Iterator[Event]:
-        for v in beside(self.problem, step, clause):
+        for v in beside(self.view.original, self.view.offset(step), self.view.clause(clause)):
             clock.check()
-            if self.incumbent.take(v):
+            if self.witness.take(v):
                 yield Improve(step.copy(), self.incumbent.distance, clause)
                 return
         yield from super().suggest(step, clause)
@@ -109,7 +118,7 @@ def without_rounding(before: Task, view: Scaled, incumbent: Incumbent) -> Iterat
     fresh = Incumbent(view.original)  # which has not heard of points that are unsafe up to rounding only
     if incumbent.point is not None:
         fresh.take(incumbent.point)
-    task = CentredTask(view.problem, before.chain, before.limit, fresh.seen_in(view), gap=before.gap)
+    task = CentredTask(view, fresh, before)
     if out_of_range(view.problem, task.cutoff):
         return
     chain, plain = task.chain, task.problem.norm.p in (1.0, 2.0, math.inf)
