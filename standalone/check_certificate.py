@@ -448,7 +448,7 @@ def check(proof_path, network_path, exact):
         need(((low <= v) & (v <= high)).all(), "the witness is outside the domain")
         need(is_unsafe(W, b, v, clauses), "the witness is not unsafe")
         moved = abs(fractions_of(v) - fractions_of(x)) * fractions_of(weights)
-        upper = -down(-(max(moved) if math.isinf(p) else sum(moved) if p == 1.0 else norm_up(list(moved), Fraction(p))))
+        upper = 0 - down(-(max(moved) if math.isinf(p) else sum(moved) if p == 1.0 else norm_up(moved, Fraction(p))))
         need(upper * (1 - 1e-9) <= header["upper"] <= upper * (1 + 1e-9) + 1e-12, f"the witness is at distance {upper}")
         witness = f"the witness, which is unsafe, lies at distance {upper:.17g}"
     span, *box = (f"{v.min():.17g} to {v.max():.17g}" for v in (weights, low, high, high - low))

@@ -30,6 +30,7 @@ class Method:
     search: Callable[[Task], Iterator[Event]]
     summary: str
     complete: bool = True  # does it always end with the exact answer, given time?
+    last_resort: bool = True  # is what rounding left open asked once more, in rationals? A cross-check has its own word
     attacks: bool = False  # does an attack come first even where a radius is given? the paper starts from the radius
 
 
@@ -79,9 +80,10 @@ _METHODS = [
         large,
         "linear bounds with sparse layers and a gradient attack, no branching, for networks of any size",
         complete=False,
+        last_resort=False,
         attacks=True,
     ),
-    Method("mip", mip, "big-M model in HiGHS, the independent cross-check (l1, linf)"),
+    Method("mip", mip, "big-M model in HiGHS, the independent cross-check (l1, linf)", last_resort=False),
 ]
 
 METHODS: dict[str, Method] = {method.name: method for method in _METHODS}

@@ -13,6 +13,7 @@ from layercert.attack.strict import examine, harden
 from layercert.certify import Recording, Unproved, prove
 from layercert.certify.branches import prove_branches
 from layercert.errors import OptionError
+from layercert.how import How, Watch, deadline_of
 from layercert.methods import INPUT_SPLIT
 from layercert.network import Network
 from layercert.norms import WeightedNorm
@@ -21,7 +22,7 @@ from layercert.questions import Discrete, Fixed, OneOf, Target, Weights
 from layercert.result import Result, Status, Verdict
 from layercert.search.branching import Branching
 from layercert.search.task import GAP, horizon
-from layercert.session import GRACE, MARGIN, NOISE, How, Progress, Session, Watch
+from layercert.session import GRACE, MARGIN, NOISE, Progress, Session
 from layercert.system import clock, notebook
 from layercert.system.threads import one_thread
 
@@ -129,7 +130,7 @@ def closest(problem: Problem, how: How | None = None) -> Result:
         note = note or _beyond(session)
     elif progress.met():
         status = Status.EXACT
-    elif math.isinf(problem.radius) and progress.lower >= horizon(problem) * (1.0 - MARGIN):
+    elif session.at_horizon:
         status = Status.ROBUST if math.isinf(progress.upper) else Status.UNDECIDED
         note = note or "a search without a radius looks no farther"
     else:
@@ -317,6 +318,7 @@ def _search(problem: Problem, how: How, stop_at_witness: bool) -> Session:
         how = replace(how, watch=lambda progress, _: line.show(_bounds(progress)))
     session = Session(problem, how, stop_at_witness, deadline_of(how.time_limit), recording)
     session.advance()
+    session.resort_to_rationals()
     if line is not None:
         line.show("", last=True)  # the result takes its place
     return session
@@ -332,19 +334,6 @@ def _why_open(progress: Progress) -> str:
     if progress.incumbent.unsettled is not None:
         return "the nearest point found is unsafe up to rounding only, and none next to it could be settled"
     return "the search ended with its bounds apart: what is between them is within its margins for rounding"
-
-
-def deadline_of(time_limit: float | None) -> float | None:
-    """The end of a run on our clock (which compiling does not move), None for no end."""
-    if time_limit is None:
-        return None
-    try:
-        seconds = float(time_limit)
-    except (TypeError, ValueError):
-        raise OptionError(f"the time limit is a number of seconds or None, got {time_limit!r}") from None
-    if not seconds > 0:
-        raise OptionError(f"the time limit must be above 0 seconds, got {seconds:g}; leave it out for no limit")
-    return clock.now() + seconds
 
 
 def _result(session: Session, status: Status | Verdict, note: str, how: How) -> Result:
@@ -390,11 +379,14 @@ def _certified(session: Session, result: Result, time_limit: float | None) -> Re
     # where nothing unsafe is anywhere, as far as a search without a radius looks
     far = min(result.lower, problem.radius, problem.reach)
     far = far if math.isfinite(far) else horizon(problem)
-    by_boxes = result.method == INPUT_SPLIT
+    by_boxes, notes = result.method == INPUT_SPLIT, [result.note]
+    proof = None
     try:
         with one_thread():
             end = deadline_of(time_limit)
-            proof = prove(problem, far, result.witness, result.upper, end, by_boxes, recording)
-        return replace(result, certificate=proof)
+            proof = prove(problem, far, result.witness, result.upper, end, by_boxes, recording, session.searched)
+        if proof.radius <= session.searched < far:
+            notes.append("the bound was proved in rational arithmetic, and float64 proves the certificate's only")
     except Unproved as error:
-        return replace(result, note="; ".join(part for part in (result.note, f"no certificate: {error}") if part))
+        notes.append(f"no certificate: {error}")
+    return replace(result, certificate=proof, note="; ".join(filter(None, notes)))

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from layercert.arrays import Vector
 from layercert.attack.attack import NOISE
 from layercert.bounds.magnitude import out_of_range
-from layercert.errors import OptionError
-from layercert.methods import ADAPTIVE, AUTO, method_for, method_named
+from layercert.how import How, Watch, check_adaptive, check_gap, check_memory, check_threads
+from layercert.methods import AUTO, METHODS, method_for, method_named
 from layercert.problem import Clause, Problem
 from layercert.programs.chain import SolverChain
 from layercert.programs.stacks import make_chain
 from layercert.scaled import Scaled, scaled
 from layercert.search.adaptive import Recorder
-from layercert.search.events import Bound, Event, Improve, Nodes
+from layercert.search.events import Bound, Event, Nodes, translated
 from layercert.search.incumbent import GRACE, Incumbent
+from layercert.search.last_resort import settle_on_its_piece, small, without_rounding
 from layercert.search.saved import Keeper, Saved, question_of
 from layercert.search.task import GAP, Task, horizon
 from layercert.system import clock
@@ -31,74 +33,6 @@ OUT_OF_TIME = "time limit reached"
 
 __all__ = ["GRACE", "MARGIN", "NOISE", "OUT_OF_TIME"]
 __all__ += ["How", "Progress", "Session", "Watch", "check_adaptive", "check_gap", "check_memory", "check_threads"]
-
-Watch = Callable[["Progress", Event | None], None]
-
-
-@dataclass(frozen=True)
-class How:
-    """How a question is answered; what an answer means does not depend on it, but for the gap.
-
-    Attributes:
-        method: Name of the search; `layercert.methods.METHODS` lists them. None chooses the best for the problem.
-        time_limit: Seconds after which the search stops with the bounds reached, None for no limit.
-        certificate: Whether a certificate is made as well.
-        stack: Name of the solvers for distance programs: "default", "library" or "paper".
-        watch: Called with the progress and each event of the search.
-        gap: The search for a distance ends when (upper - lower) / upper is this small.
-        threads: How many threads one search may use; None leaves it to the method.
-        save: A file that keeps the search, and that it goes on from where it is there already.
-        memory: How many bytes the open nodes of the search may take; None for no bound.
-        scheduler: Address of a Dask scheduler whose workers do the search.
-    """
-
-    method: str | None = None
-    time_limit: float | None = None
-    certificate: bool = False
-    stack: str = "default"
-    watch: Watch | None = None
-    gap: float = GAP
-    threads: int | None = None
-    save: Path | str | None = None
-    memory: int | None = None
-    scheduler: str | None = None
-
-    def __post_init__(self) -> None:
-        method = method_named(self.method)
-        check_gap(self.gap)
-        check_threads(self.threads)
-        check_memory(self.memory)
-        if self.save is not None and method is not None:
-            check_adaptive(method.name, "save", "be saved")
-        if self.scheduler is not None and method is not None:
-            check_adaptive(method.name, "scheduler", "run on a cluster")
-
-
-def check_gap(gap: float) -> None:
-    if isinstance(gap, bool) or not isinstance(gap, (int, float)) or not 0.0 < gap < 1.0:
-        raise OptionError(
-            f"the gap is a number above 0 and below 1, relative to the distance, got {gap!r}; "
-            f"leave it out for {GAP:g}, which counts as exact"
-        )
-
-
-def check_threads(threads: int | None) -> None:
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise OptionError(
-            f"threads is a whole number, 1 or more, got {threads!r}; leave it out to let the method choose"
-        )
-
-
-def check_memory(memory: int | None) -> None:
-    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 1):
-        raise OptionError(f"memory is a whole number of bytes above 0, got {memory!r}; leave it out for no bound")
-
-
-def check_adaptive(method: str, option: str, what: str) -> None:
-    if method != ADAPTIVE:
-        raise OptionError(
-            f"a search by {method} cannot {what}, only one by {ADAPTIVE}; name that method, or leave {option} out"
-        )
 
 
 @dataclass
@@ -166,6 +100,7 @@ class Session:
             self.keeper = Keeper(Path(how.save), question_of(problem, stop_at_witness, how.gap))
         self.note = ""
         self.interrupted = False
+        self.searched = math.inf  # a lower bound beyond this one was proved in rational arithmetic
         self.late = False
         self.over = False
         self._view: Scaled | None = None
@@ -180,6 +115,11 @@ class Session:
         return self.progress.witness is not None and self.progress.upper <= self.progress.problem.radius
 
     @property
+    def answered(self) -> bool:
+        """Any witness or the nearest one, a radius in full or a distance up to the gap."""
+        return self.proved or (self.found if self.stop_at_witness else self.progress.met())
+
+    @property
     def proved(self) -> bool:
         """Is it proved that there is no unsafe point nearer than the radius?"""
         return self.progress.lower >= self.progress.problem.radius or self.proved_everywhere
@@ -190,18 +130,47 @@ class Session:
         reach = self.progress.problem.reach
         return math.isinf(self.progress.upper) and self.progress.lower >= reach * (1.0 - 5e-10)
 
+    @property
+    def at_horizon(self) -> bool:
+        """Is it proved as far as a search without a radius looks?"""
+        problem = self.progress.problem
+        return math.isinf(problem.radius) and self.progress.lower >= horizon(problem) * (1.0 - MARGIN)
+
     def advance(self, until: float | None = None) -> bool:
         """Go on until the session is over (True), or the clock passes `until` (False)."""
+        with self._limits():
+            self._advance(until)
+        if self.over:
+            with one_thread():
+                self._close()
+        return self.over
+
+    def resort_to_rationals(self) -> None:
+        """Where rounding alone left it open, ask about a small network once more, with rows that are exact at x."""
+        progress, by = self.progress, METHODS.get(self.progress.method)
+        if self.answered or self.at_horizon or self.late or self.interrupted:
+            return
+        if not small(progress.problem) or (by is not None and not by.last_resort):
+            return
+        view, task = self._task_within(min(self._far, progress.upper))
+        self.searched = progress.lower
+        with self._limits():
+            for lower in without_rounding(task, view, progress.incumbent):
+                progress.lower = max(progress.lower, lower)
+                if self.answered:
+                    self.note = ""
+                    return
+
+    @contextmanager
+    def _limits(self) -> Iterator[None]:
+        """Whatever it is at when the time is up, or by Ctrl-C, is left there."""
         with one_thread(), clock.until(self.deadline):
             try:
-                self._advance(until)
+                yield
             except clock.OutOfTime:
                 self.note, self.late, self.over = OUT_OF_TIME, True, True
             except KeyboardInterrupt:
                 self.note, self.interrupted, self.over = "interrupted", True, True
-            if self.over:
-                self._close()
-        return self.over
 
     def widen(self, threads: int) -> None:
         """Go on with so many threads, where the search can be taken up in the middle."""
@@ -217,7 +186,7 @@ class Session:
     def _events_of(self, view: Scaled, task: Task) -> Iterator[Event]:
         events = method_for(task.problem, task.U, self.progress.method).search(task)
         try:
-            yield from _translated(view, events)
+            yield from translated(view, events)
         finally:
             if isinstance(events, Generator):
                 events.close()  # threads end with it
@@ -269,15 +238,14 @@ class Session:
         if self.note:
             self.over = True
             return
-        far = min(problem.radius * (1.0 + 2.0 * MARGIN), horizon(problem) * (1.0 + MARGIN))
-        self._begun = True
+        far, self._begun = self._far, True
         before = None if self.keeper is None else self.keeper.before
         if before is not None:
             yield from self._take_up(before)
         attacks = self.method is None or self.method.attacks or self.stop_at_witness or math.isinf(problem.radius)
         if attacks and (before is None or (before.witness is None and before.tree is None)):
             view, task = self._task_within(far)
-            yield from _translated(view, task.attack())
+            yield from translated(view, task.attack())
         # the smaller the ball, the less is lost to rounding where the coordinates are scaled
         self._reach = min(far, self.progress.upper) if before is None or before.tree is None else before.reach
         view, task = self._view, self._task = self._task_within(self._reach)
@@ -294,6 +262,12 @@ class Session:
         if before is not None:
             task.saved = before.tree
         yield from self._events_of(view, task)
+
+    @property
+    def _far(self) -> float:
+        """How far the search has to look, a little more than what is to be proved."""
+        problem = self.progress.problem
+        return min(problem.radius * (1.0 + 2.0 * MARGIN), horizon(problem) * (1.0 + MARGIN))
 
     def _take_up(self, before: Saved) -> Iterator[Event]:
         """What an earlier run of the same search had found."""
@@ -341,41 +315,12 @@ class Session:
             return
         self.over = True
         progress, chain = self.progress, self._task.chain
-        _settle_on_its_piece(progress, self._view)
+        if not progress.closed():
+            settle_on_its_piece(progress.incumbent, chain, self._view)
         if chain.undecided and not progress.closed() and not self.proved:
             self.note = f"{chain.undecided} distance programs could not be decided by any solver"
         else:
             self.note = self._task.note
-
-
-def _translated(view: Scaled, events: Iterator[Event]) -> Iterator[Event]:
-    """The events of a search in scaled coordinates as those of the problem that was asked."""
-    if view.problem is view.original:
-        yield from events
-        return
-    for event in events:
-        if isinstance(event, Bound):
-            yield Bound(view.lower(event.lower))
-        elif isinstance(event, Improve):
-            clause, step = view.clause(event.clause), view.offset(event.step)
-            yield Improve(step, view.original.norm.value(step), clause)
-        else:
-            yield event
-
-
-def _settle_on_its_piece(progress: Progress, view: Scaled) -> None:
-    """Where the nearest point could not be settled, try the nearest one of its own linear piece."""
-    problem, incumbent = progress.problem, progress.incumbent
-    if incumbent.unsettled is None or progress.closed() or not problem.network.fits_dense:
-        return
-    step = view.inwards(incumbent.unsettled)
-    length = view.problem.norm.value(step)
-    fresh = Incumbent(problem)
-    task = Task(view.problem, progress.chain, length * (1.0 + GAP), fresh.seen_in(view))
-    for _ in task.decision(task.cells.full(task.cells.coordinates(step)), view.problem.clauses):
-        pass
-    if fresh.point is not None:
-        incumbent.take(fresh.point)
 
 
 def _answer_at_sight(progress: Progress) -> str:

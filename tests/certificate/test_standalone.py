@@ -106,6 +106,17 @@ def test_box_trees_are_checked_too(tmp_path: Path) -> None:
         assert code_of(net, replace(r.certificate, radius=far.upper * 1.01), tmp_path) == 1
 
 
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_where_x_itself_is_the_witness_its_distance_is_zero(norm: str, tmp_path: Path, capsys: Any) -> None:
+    """It was told as -0."""
+    net = network_of(np.random.default_rng(0), [2, 4, 3])
+    x = np.array([1.0, 0.0])
+    result = lc.measure(net, x, norm, label=(net.classify(x) + 1) % 3, certificate=True)
+    assert result.certificate is not None and result.upper == 0.0
+    assert code_of(net, result.certificate, tmp_path) == 0
+    assert "lies at distance 0 (" in capsys.readouterr().out
+
+
 @pytest.fixture(scope="module")
 def real() -> tuple[Network, Certificate]:
     rng = np.random.default_rng(28)

@@ -81,6 +81,34 @@ def only_ties(problem: Problem, point: np.ndarray) -> bool:
     return all(problem.margin(problem.into_domain(v)) > -1e-12 for v in point + steps)
 
 
+def test_a_witness_refutes_a_bound_beyond_it() -> None:
+    """Weights from 1e-3 to 1e-66 (case 2888 of the audit's `scales`, seed 20261120): HiGHS takes a ball for empty that
+    holds a witness, and its radius was told as exact, 8e-8 beyond the nearest unsafe points."""
+    W = [
+        [
+            [-8.70172862304209e-12, 3.685529089487855e-13, -4.3245321779292664e-20],
+            [-6.131139687046749e-21, -2.1614785819298017e-11, 2.3444257399737322e-15],
+            [-0.0012463628733474688, -1.559398666187994e-17, 4.9691676123872536e-12],
+            [-5.3051426279648454e-24, -8.434255071350133e-09, -1.856163177080997e-26],
+            [1.5064642133692268e-05, 2.479890504766197e-21, 2.2517151371061917e-24],
+        ],
+        [
+            [-6.311802543908512e-60, 1.2898714563371953e-46, -5.835883853324637e-54, 4.62408781111885e-56,
+             2.08880385968319e-45],
+            [2.6838356332903065e-48, -1.9531498366230045e-55, 1.3440854712734772e-39, -2.043864604608049e-46,
+             3.86725396512633e-57],
+            [1.7652157364327874e-38, -2.585147758656403e-66, 7.741137685459785e-62, -1.2542891643995045e-63,
+             4.1975121020692545e-62],
+        ],
+    ]  # fmt: skip
+    b = [[0.0] * 5, [2.0095414589365807e-37, 4.870576245721368e-37, 3.541471956521192e-39]]
+    net = Network.from_arrays(list(map(np.array, W)), list(map(np.array, b)))
+    x = np.array([670.5660715079831, 4.187633296692659e-06, -9.569312767015913e-17])
+    result = lc.measure(net, x, "linf", method="mip")
+    assert result.lower <= 9091652506071.4
+    assert result.status == "undecided" and "takes the region of the witness for empty" in result.note
+
+
 def test_the_model_says_nothing_beyond_its_ball() -> None:
     """With s the sum of four inputs, f_0 - f_1 = 2 - s - 10 relu(s - 0.7) is zero at s = 9/11 = 0.82.
 

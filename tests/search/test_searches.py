@@ -158,7 +158,8 @@ class TestWhatABoundIsWorth:
             def search(task: Task) -> Iterator[Event]:
                 yield Bound(bound)
 
-            monkeypatch.setitem(METHODS, "so far", Method("so far", search, "proves a bound and ends"))
+            alone = Method("so far", search, "proves a bound and ends", last_resort=False)
+            monkeypatch.setitem(METHODS, "so far", alone)
             return "so far"
 
         return method

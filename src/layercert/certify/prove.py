@@ -9,6 +9,7 @@ For networks with few inputs and l_inf a box tree is tried first (boxes.py): a c
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -51,16 +52,22 @@ def prove(
     deadline: float | None = None,
     by_boxes: bool | None = None,
     recording: Recording | None = None,
+    searched: float = math.inf,
 ) -> Certificate:
     """A certificate that no unsafe point is within lower*(1 - 1e-6) of x, or within the problem's radius where lower is
     no less; Unproved if that fails.
 
     by_boxes: whether to try a box tree first; None leaves it to the number of inputs.
     recording: what was recorded of the search that proved the bound; without one the search is done here.
+    searched: what was proved in float64. More than that was proved in rational arithmetic; it is tried, and where
+        float64 cannot follow, this much is certified instead.
     """
     try:
         with clock.until(deadline):
-            return _prove(problem, lower, witness, upper, by_boxes, recording)
+            if lower > searched:
+                with suppress(Unproved):  # boxes would shrink to nothing before they are given up
+                    return _prove(problem, lower, witness, upper, False, recording)
+            return _prove(problem, min(lower, searched), witness, upper, by_boxes, recording)
     except clock.OutOfTime:
         raise Unproved("the time limit was reached before the proof was complete") from None
 

@@ -113,8 +113,30 @@ class Cells:
         """The point of the hierarchy for an offset in R^n."""
         return w if self.space is None else self.space.coordinates(w)
 
-    def layer_map(self, layer: int, G: Matrix, z: Vector) -> LayerMap:
-        return LayerMap(self.problem, G, z, self._slack[layer], self._growth[layer])
+    def below(self, A: Cell) -> LayerMap:
+        """The map of layer l+1 on the region of A (the output, for a full pattern): eq. 4, one layer at a time."""
+        W, b = self.network.weights[A.level], self.network.biases[A.level]
+        if A.parent is None:
+            G, z = self.first_rows, W @ self.problem.x + b
+        else:
+            above = A.parent.below
+            on = A.signs > 0
+            active = np.ascontiguousarray(W[:, on])
+            G, z = active @ above.G[on], active @ above.z[on] + b
+        return LayerMap(self.problem, G, z, self._slack[A.level], self._growth[A.level])
+
+    def unsafe(self, A: Cell, clause: Clause) -> Polyhedron:
+        """The rows C f(x + w) <= d of one clause on the full region of A, as in problem (7)."""
+        f = A.below
+        size = np.abs(clause.C)
+        extra = 1.0 + gamma(4 * len(f.z))
+        # the combination of outputs adds roundings of its own
+        own = gamma(4 * len(f.z)) * (size @ np.abs(f.z) + np.abs(clause.d))
+        growth = size @ f.growth
+        grown = gamma(4 * len(f.z)) / self.share * growth  # no row of G is longer than its growth / share
+        return Polyhedron(
+            clause.C @ f.G, clause.d - clause.C @ f.z, size @ f.slack * extra + own + TINY, growth * extra + grown
+        )
 
     def of(self, signs: Sequence[Signs]) -> Cell:
         """The cell of a pattern given layer by layer."""
@@ -159,19 +181,10 @@ class Cell:
 
     @property
     def below(self) -> LayerMap:
-        """The map of layer l+1 on this region (the output, for a full pattern): eq. 4, one layer at a time."""
+        """The map of layer l+1 on this region (the output, for a full pattern)."""
         if self._below is None:
             clock.check()
-            network, x = self.cells.network, self.cells.problem.x
-            W, b = network.weights[self.level], network.biases[self.level]
-            if self.parent is None:
-                G, z = self.cells.first_rows, W @ x + b
-            else:
-                above = self.parent.below
-                on = self.signs > 0
-                active = np.ascontiguousarray(W[:, on])
-                G, z = active @ above.G[on], active @ above.z[on] + b
-            self._below = self.cells.layer_map(self.level, G, z)
+            self._below = self.cells.below(self)
         return self._below
 
     @property
@@ -224,17 +237,8 @@ class Cell:
         ), ids
 
     def unsafe(self, clause: Clause) -> Polyhedron:
-        """The rows C f(x + w) <= d of one clause on this full region, as in problem (7)."""
-        f = self.below
-        size = np.abs(clause.C)
-        extra = 1.0 + gamma(4 * len(f.z))
-        # the combination of outputs adds roundings of its own
-        own = gamma(4 * len(f.z)) * (size @ np.abs(f.z) + np.abs(clause.d))
-        growth = size @ f.growth
-        grown = gamma(4 * len(f.z)) / self.cells.share * growth  # no row of G is longer than its growth / share
-        return Polyhedron(
-            clause.C @ f.G, clause.d - clause.C @ f.z, size @ f.slack * extra + own + TINY, growth * extra + grown
-        )
+        """The rows of one clause on this full region."""
+        return self.cells.unsafe(self, clause)
 
     def flip(self, layer: int, neuron: int) -> Cell:
         """The neighbouring pattern that differs in one neuron; a sibling when the layer is the cell's own."""

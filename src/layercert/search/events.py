@@ -3,12 +3,14 @@ none of them enters the algorithm."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from layercert.arrays import Vector
 from layercert.geometry import Cell
 from layercert.problem import Clause
+from layercert.scaled import Scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,3 +72,18 @@ class Nodes:
 
 
 Event: TypeAlias = Bound | Visit | Queue | Prune | Improve | Nodes
+
+
+def translated(view: Scaled, events: Iterator[Event]) -> Iterator[Event]:
+    """The events of a search in scaled coordinates as those of the problem that was asked."""
+    if view.problem is view.original:
+        yield from events
+        return
+    for event in events:
+        if isinstance(event, Bound):
+            yield Bound(view.lower(event.lower))
+        elif isinstance(event, Improve):
+            clause, step = view.clause(event.clause), view.offset(event.step)
+            yield Improve(step, view.original.norm.value(step), clause)
+        else:
+            yield event

@@ -174,7 +174,9 @@ class _SeenScaled(Incumbent):
         return self._own.propose(self._view.offset(step), self._view.clause(clause))
 
     def take(self, point: Vector) -> bool:
-        return self._own.take(self._view.original.x + self._view.offset(point - self.problem.x))
+        original = self._view.original
+        # the scaled domain is a little larger than the one that was asked for
+        return self._own.take(original.into_domain(original.x + self._view.offset(point - self.problem.x)))
 
     def recall(self, point: Vector | None, nearest: float, unsettled: Vector | None) -> None:
         if point is not None:
