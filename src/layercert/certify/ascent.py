@@ -137,7 +137,8 @@ class Ascent:
 
     def fixing(self, clause: Clause, better: Better) -> Better:
         """The same parameters, and which neurons they fix; only those with facets do."""
-        assert better.state is not None
+        if better.state is None:
+            return better
         return better._replace(fixed=self._fixed(self._number(clause), better.state, better.own))
 
     def _fixed(self, at: int, state: Matrix, own: Halfspace) -> Fixed | None:

@@ -44,6 +44,8 @@ ROOT_ROUNDS, LEAF_ROUNDS, SPLIT_ROUNDS = 24, 12, 4
 #: facets and programs more is asked: these take a node further than another round does. In deep, dense networks a tenth
 #: makes proofs longer (5x50, linf #0: 12 leaves instead of 6).
 WORTHWHILE, WORTHWHILE_WITH_FACETS = 0.03, 0.1
+#: After so many rounds at a goal of the search, halfspaces that are found here are asked what they fix.
+FIX_AFTER = 2
 #: Below this gap the search's last halfspace is tried beside the one that was found here.
 NEAR = 0.05
 #: From so many neurons in three layers or more rows move from the start; elsewhere only where a round gains little.
@@ -205,8 +207,10 @@ class Replay:
                 branch.better = self.ascent.programmed(self.clause, line_of(regions, at), branch.own)
             else:
                 better = self.ascent.improved(self.clause, line_of(regions, at), branch.own, branch.steps)
-                # what the search fixed here, this halfspace may fix as well where the search's own does not any more
-                fixes = (branch.goal.fixed is not None or branch.ends) and better.state is not None
+                # where the search's own halfspace does not fix what it fixed there, or close the node, this one may
+                fixed = branch.goal.fixed
+                behind = branch.ends if fixed is None else not regions.side[at, fixed.neurons].all()
+                fixes = behind and branch.tries >= FIX_AFTER
                 branch.better = self.ascent.fixing(self.clause, better) if fixes else better
             branch.own, branch.piece = branch.better.own, branch.better.state is None
         own = scaled(branch.own)
