@@ -165,10 +165,9 @@ def _curved() -> None:
 
 
 def _hulled() -> None:
-    """Facets, games and what is fixed by them, at a root that other bounds would close, and a proof with such rows."""
+    """Facets, games and what is fixed by them, at a root that other bounds would close."""
     import numpy as np
 
-    from layercert.certify.games import game_of
     from layercert.network import Network
     from layercert.problem import robustness
     from layercert.programs.stacks import make_chain
@@ -189,9 +188,6 @@ def _hulled() -> None:
     node, worker = ball.roots(0, 1)[0], ball.workers[0]
     bound_by_play(worker, node)
     bound_by_programs(worker, node)
-    noff = ball.model.net.noff
-    neurons = np.arange(noff[1], noff[2])
-    game_of(ball.model, ball.root, 1, neurons, 1.0, 1.0, np.zeros((int(noff[1]), len(neurons))))
 
 
 def help_first() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from layercert.certify.doubt import Doubt
 from layercert.certify.hulled import HulledRows
 from layercert.network import Network
 from layercert.problem import Problem, robustness
-from layercert.search.adaptive.model import RECORDED, build
+from layercert.search.adaptive.model import THOROUGH, Played, build
 
 
 def convolution(rng: np.random.Generator, channels: tuple[int, int], size: int, kernel: int = 3) -> np.ndarray:
@@ -52,23 +51,25 @@ def problem_of(seed: int, layers: int = 2, size: int = 12) -> Problem:
     return robustness(net, x, math.inf, domain=(np.full(size, -1.0), np.full(size, 2.0)))
 
 
-def rows_of(problem: Problem, radius: float, layers: int) -> HulledRows:
+def rows_of(problem: Problem, radius: float, layers: int, recorded: bool = True) -> HulledRows:
+    """Rows for neurons of the layers 1 to `layers` (from 0), of a search or found here."""
     setting = Setting(problem.network, problem.x, math.inf, radius, problem.domain)
-    floats = StepFloats(setting, 2.0)
+    floats, played = StepFloats(setting, 2.0), dict[int, Played]()
+    model, _ = build(problem.within(radius), radius, hulled=THOROUGH._replace(layers=layers), played=played)
     with np.errstate(all="ignore"):
-        rows = HulledRows(floats, Doubt(floats), lambda: build(problem.within(radius), radius)[0], layers)
+        rows = HulledRows(floats, Doubt(floats), lambda: model, played if recorded else None)
         _ = rows.parts  # regions and what gave their bounds come with them
         return rows
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_bounds_of_the_root_hold_and_are_narrower_than_those_of_chords(layers: int) -> None:
+@pytest.mark.parametrize(("layers", "recorded"), [(1, True), (2, True), (3, True), (3, False)])
+def test_bounds_of_the_root_hold_and_are_narrower_than_those_of_chords(layers: int, recorded: bool) -> None:
     shares = []
     for seed in range(4):
         problem, rng = problem_of(seed, 4), np.random.default_rng(seed)
         net, x, radius = problem.network, problem.x, 0.25
         assert problem.domain is not None
-        rows = rows_of(problem, radius, layers)
+        rows = rows_of(problem, radius, layers, recorded)
         w = rng.uniform(-radius, radius, (4000, len(x)))
         w[::2] = radius * np.sign(w[::2])
         points = np.clip(x + w, *problem.domain)
@@ -114,12 +115,31 @@ def test_a_row_rests_on_no_other_bounds() -> None:
     assert looser > 50 and deep > 10
 
 
+def test_a_recorded_search_leaves_the_lines_behind_its_bounds() -> None:
+    """They are worth about what a game on the bounds of the checker is worth, which are a little wider; threads do not
+    matter."""
+    for seed in range(3):
+        problem = problem_of(seed, 4)
+        widths = []
+        for recorded in (True, False):
+            rows = rows_of(problem, 0.25, 3, recorded)
+            widths.append(rows.regions.hi[0] - rows.regions.lo[0])
+        assert abs(widths[0].sum() / widths[1].sum() - 1.0) < 0.05
+        lists = [dict[int, Played](), dict[int, Played]()]
+        for threads, played in zip((1, 3), lists, strict=True):
+            build(problem.within(0.25), 0.25, threads=threads, played=played)
+        assert list(lists[0]) == list(lists[1]) == [1, 2, 3]
+        for alone, shared in zip(lists[0].values(), lists[1].values(), strict=True):
+            order = [list(shared.neurons).index(i) for i in alone.neurons]
+            lines = np.ravel([(2 * i, 2 * i + 1) for i in order])
+            assert (shared.slopes[lines] == alone.slopes).all() and alone.slopes.any()
+            for mine, line in zip(alone.facets, lines, strict=True):
+                assert all((own == other).all() for own, other in zip(mine, shared.facets[line], strict=True))
+
+
 @pytest.mark.parametrize("hulled", [1, 3])
-def test_certificates_have_them_and_all_checkers_follow(
-    hulled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for user in ("search.adaptive.tree", "certify.prove"):  # the search and the maker of proofs agree on it
-        monkeypatch.setattr(sys.modules[f"layercert.{user}"], "RECORDED", RECORDED._replace(layers=hulled))
+def test_certificates_have_them_and_all_checkers_follow(hulled: int, tmp_path: Path) -> None:
+    """The second layer alone, or three layers."""
     with_facets = fewer = bare = 0
     for seed in range(3):
         problem = problem_of(seed, 2 if hulled == 1 else 4)

@@ -39,6 +39,8 @@ def test_a_proof_is_tied_to_an_input(folder: Path, capsys: Capture) -> None:
     assert "--input has 3 points" in capsys.readouterr().err
     assert main(["check", "proof.npz"]) == 2
     assert "check needs a model" in capsys.readouterr().err
+    assert main(["check", "no-such-run"]) == 2
+    assert "expected a certificate or a run's folder, got no-such-run, which does not exist" in capsys.readouterr().err
 
 
 def test_pictures_of_x_and_the_witness(folder: Path, capsys: Capture) -> None:

@@ -4,6 +4,7 @@ of the cap; exactly on a linear piece."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.certificate.setting import Setting
 from layercert.problem import Clause
 from layercert.search.adaptive.leaf import Leaves
-from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, POINT, ROWS, SHARE, Model, build
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, NO_HULLS, PHASE, POINT, ROWS, SHARE, Model, build
 from layercert.search.adaptive.node import settle
 from layercert.search.adaptive.pieces import is_sparse
 from layercert.search.adaptive.record import Fixed, Halfspace
@@ -57,14 +58,14 @@ class Better(NamedTuple):
 class Ascent:
     """Suggestions only: nothing of this is trusted."""
 
-    def __init__(self, task: Task, setting: Setting, model: Model | None) -> None:
-        """model: that of the search; without one it is made here."""
-        self.task, self.setting, self._model = task, setting, model
+    def __init__(self, task: Task, setting: Setting, model: Model | None, bounds: Callable[[], Any]) -> None:
+        """model: that of the search; without one it is made here. bounds: the region of the ball."""
+        self.task, self.setting, self._model, self.bounds = task, setting, model, bounds
         self.leaves = Leaves(task)
 
     @cached_property
     def model(self) -> Model:
-        return self._model or build(self.task.problem, self.setting.r)[0]
+        return self._model or build(self.task.problem, self.setting.r, hulled=NO_HULLS)[0]
 
     def cap(self, g: Vector, s: float) -> Any:
         """The part of the ball where g.w + s <= 0."""
@@ -113,10 +114,11 @@ class Ascent:
         from layercert.search.adaptive.hulls import Hulls
         from layercert.search.adaptive.program import Programs
 
-        problem = self.task.problem
-        model, root = build(problem, self.setting.r * ENOUGH)
+        problem, region = self.task.problem, self.bounds()
+        root = np.zeros((ROWS, region.lo.shape[1]))
+        root[LO], root[HI] = region.lo[0], region.hi[0]
         maps = [csr_array(W) for W in problem.network.maps]
-        return Programs(problem, maps, root, Hulls(maps, model, root)), (root[LO] < 0) & (root[HI] > 0)
+        return Programs(problem, maps, root, Hulls(maps, self.model, root)), (root[LO] < 0) & (root[HI] > 0)
 
     def programmed(self, clause: Clause, region: Any, own: Halfspace) -> Better:
         """The multipliers of the node's linear program; where it has no answer, those of an ascent."""
@@ -133,14 +135,21 @@ class Ascent:
         own = Halfspace(alpha, found.beta, found.mu, found.facets)
         return Better(own, better.point, state, found.cheating, self._fixed(at, state, own))
 
+    def fixing(self, clause: Clause, better: Better) -> Better:
+        """The same parameters, and which neurons they fix; only those with facets do."""
+        if better.state is None:
+            return better
+        return better._replace(fixed=self._fixed(self._number(clause), better.state, better.own))
+
     def _fixed(self, at: int, state: Matrix, own: Halfspace) -> Fixed | None:
-        """What a halfspace of the program's multipliers fixes."""
+        """The neurons of which a halfspace excludes one side."""
         from layercert.search.adaptive.bent import bent_pass
         from layercert.search.adaptive.fixing import fix
 
-        hulls, U, state = self.programs[0].hulls, self.setting.r * ENOUGH, state.copy()
-        if own.facets is None or hulls is None:
+        if own.facets is None:
             return None
+        hulls, U, state = self.programs[0].hulls, self.setting.r * ENOUGH, state.copy()
+        assert hulls is not None
         state[ALPHA], state[BETA] = own.alpha, own.beta
         bends = hulls.bends(state, own.facets, U)
         done, state[COEF] = bent_pass(hulls.model, state, own.weights, at, bends)

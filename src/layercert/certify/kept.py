@@ -17,7 +17,7 @@ from layercert.certify.facets import PART, SHARE
 from layercert.certify.log import ALPHA
 from layercert.certify.recording import Forest, Plan, Recording, Snapshot, Stage
 from layercert.facets import Facets
-from layercert.search.adaptive.model import Model
+from layercert.search.adaptive.model import Model, Played
 from layercert.search.adaptive.record import Fixed, Halfspace
 from layercert.system.npz import read_numpy
 
@@ -44,11 +44,14 @@ def packed(recording: Recording, ball: Forest, made: int, brief: bool = False) -
     return buffer.getvalue()
 
 
-def resumed(recording: Recording, record: bytes, model: Model | None) -> Forest:
+def resumed(
+    recording: Recording, record: bytes, model: Model | None, played: dict[int, Played] | None = None
+) -> Forest:
     """The forests of the bytes, and nothing else; the one of the ball that goes on, on this model."""
     arrays = read_numpy(io.BytesIO(record))
     assert isinstance(arrays, dict)
     own = _forest(arrays, "own_", model)
+    own.played = played
     recording.forests = [own]
     if "best_number" in arrays:
         recording.forests.append(_forest(arrays, "best_", None))

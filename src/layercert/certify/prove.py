@@ -33,7 +33,6 @@ from layercert.problem import Problem
 from layercert.programs.stacks import make_chain
 from layercert.search.adaptive import adaptive
 from layercert.search.adaptive.hulled import is_suited
-from layercert.search.adaptive.model import RECORDED
 from layercert.search.input_split import suits
 from layercert.search.task import Task
 from layercert.system import clock
@@ -161,11 +160,14 @@ def _neuron_trees(
         for _ in adaptive(task, recorder=recording):
             clock.check()
     forest = Forest(radius) if recording is None else recording.forest_for(radius, len(problem.clauses))
-    arithmetic, ascent = StepFloats(setting, caution), Ascent(task, setting, forest.model)
+    arithmetic = StepFloats(setting, caution)
+    ascent = Ascent(task, setting, forest.model, lambda: arithmetic.start)
     trees: list[AnyTree] = []
     with np.errstate(all="ignore"):
         doubt, suited = Doubt(arithmetic), is_suited(problem.network, problem.norm)
-        hulled = HulledRows(arithmetic, doubt, lambda: ascent.model, RECORDED.layers) if radius > 0 and suited else None
+        hulled = HulledRows(arithmetic, doubt, lambda: ascent.model, forest.played) if radius > 0 and suited else None
+        if hulled is not None:
+            ascent.bounds = hulled.bounds
         for i, clause in enumerate(problem.clauses):
             replay = Replay(arithmetic, clause, ascent, doubt, hulled)
             trees.append(replay.tree(forest, i) if radius > 0 else replay.trivial())

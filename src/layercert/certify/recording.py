@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Vector
-from layercert.search.adaptive.model import Kept, Model
+from layercert.search.adaptive.model import Kept, Model, Played
 from layercert.search.adaptive.record import BallRecorder, Fixed, Halfspace
 
 #: Slopes of rows are kept as parts of this, and multipliers up to this size.
@@ -59,8 +59,9 @@ class Plan:
 class Forest:
     """What was recorded of one ball: a tree per clause."""
 
-    def __init__(self, radius: float, model: Model | None = None) -> None:
-        self.radius, self.model = radius, model
+    def __init__(self, radius: float, model: Model | None = None, played: dict[int, Played] | None = None) -> None:
+        """played: the rows by hulls behind the model's bounds, by layer; none: nobody listed them."""
+        self.radius, self.model, self.played = radius, model, played
         self._lock = threading.Lock()
         self.plans: dict[int, Plan] = {}
         self.roots: dict[int, int] = {}  # by clause
@@ -148,12 +149,12 @@ class Recording:
         """Does what was told prove this radius? Not where parts of a tree were worked on elsewhere."""
         return self.forest_for(radius, clauses).reached(clauses) >= radius
 
-    def ball(self, radius: float, model: Model) -> Forest:
+    def ball(self, radius: float, model: Model, played: dict[int, Played] | None = None) -> Forest:
         if len(self.forests) >= BALLS:  # those that reach least, but for the largest, which may not be done
             largest = max(self.forests, key=lambda forest: forest.radius)
             others = [forest for forest in self.forests if forest is not largest]
             self.forests.remove(min(others, key=lambda forest: forest.reached(len(forest.roots))))
-        self.forests.append(Forest(radius, model))
+        self.forests.append(Forest(radius, model, played))
         return self.forests[-1]
 
     def packed(self, ball: BallRecorder, made: int, *, brief: bool = False) -> bytes:
@@ -171,10 +172,10 @@ class Recording:
         assert isinstance(ball, Forest)
         ball.join(unpacked(record), here)
 
-    def resumed(self, record: bytes, model: Model | None) -> Forest:
+    def resumed(self, record: bytes, model: Model | None, played: dict[int, Played] | None = None) -> Forest:
         from layercert.certify.kept import resumed
 
-        return resumed(self, record, model)
+        return resumed(self, record, model, played)
 
     def forest_for(self, radius: float, clauses: int) -> Forest:
         """What is worth replaying for a proof in the ball of this radius: the smallest that reaches it."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from layercert.arrays import Mask, Matrix, Vector
+from layercert.arrays import Mask, Vector
 from layercert.certificate.reach import fall
 from layercert.certificate.step_floats import Halfspaces, Objectives, StepFloats, regions_of
 from layercert.certificate.step_walk import lines_of
@@ -40,8 +40,12 @@ CAUTION = 2.0
 TOGETHER = 16
 #: Most rounds of tightening at the root, at a leaf, and for each thing that the search did at another node.
 ROOT_ROUNDS, LEAF_ROUNDS, SPLIT_ROUNDS = 24, 12, 4
-#: A round that does not close this share of the gap is the last one without repair, or the last one.
-WORTHWHILE = 0.03
+#: A round that does not close this share of the gap is the last one without repair, or the last one. Where there are
+#: facets and programs more is asked: these take a node further than another round does. In deep, dense networks a tenth
+#: makes proofs longer (5x50, linf #0: 12 leaves instead of 6).
+WORTHWHILE, WORTHWHILE_WITH_FACETS = 0.03, 0.1
+#: After so many rounds at a goal of the search, halfspaces that are found here are asked what they fix.
+FIX_AFTER = 2
 #: Below this gap the search's last halfspace is tried beside the one that was found here.
 NEAR = 0.05
 #: From so many neurons in three layers or more rows move from the start; elsewhere only where a round gains little.
@@ -128,12 +132,12 @@ class Replay:
                 fix_known(self, batch[at], regions, at)
             some = lines_of(regions, np.array(going))
             halves = self.halfspaces(some, own)
-            closed, gaps = self.floats.excluded(halves), self._gaps(halves.g, halves.s)
+            closed, gaps = self.floats.excluded(halves), self.gaps(halves)
             stuck = [i for i, at in enumerate(going) if not closed[i] and self._is_stuck(batch[at], gaps[i])]
             if stuck:
                 for rounded in (True, False):
                     self._recall({i: batch[going[i]] for i in stuck}, some, own, halves, rounded)
-                closed, gaps = self.floats.excluded(halves), self._gaps(halves.g, halves.s)
+                closed, gaps = self.floats.excluded(halves), self.gaps(halves)
             moves = self.moves([batch[at] for at in going], some, halves, own.facets is not None, closed)
             self.book(batch, going, some, own, halves)
             left = []
@@ -163,10 +167,10 @@ class Replay:
         betas = known.betas if len(known.betas) else np.zeros(len(known.slopes), np.float32)
         return Snapshot(known.at, known.slopes.copy(), known.known.copy(), betas.copy(), known.pulls.copy())
 
-    @staticmethod
-    def _helps(branch: Branch, gap: float) -> bool:
+    def _helps(self, branch: Branch, gap: float) -> bool:
         """Is a node nearer to being closed than after its last round?"""
-        return gap < (1.0 - WORTHWHILE) * branch.gap
+        share = WORTHWHILE_WITH_FACETS if self.ascent.has_programs else WORTHWHILE
+        return gap < (1.0 - share) * branch.gap
 
     def _goes_on(self, branch: Branch, gap: float) -> bool:
         """Is another round worth it? With the same parameters while they help, then with better ones."""
@@ -202,7 +206,12 @@ class Replay:
             if branch.by_programs:
                 branch.better = self.ascent.programmed(self.clause, line_of(regions, at), branch.own)
             else:
-                branch.better = self.ascent.improved(self.clause, line_of(regions, at), branch.own, branch.steps)
+                better = self.ascent.improved(self.clause, line_of(regions, at), branch.own, branch.steps)
+                # where the search's own halfspace does not fix what it fixed there, or close the node, this one may
+                fixed = branch.goal.fixed
+                behind = branch.ends if fixed is None else not regions.side[at, fixed.neurons].all()
+                fixes = behind and branch.tries >= FIX_AFTER
+                branch.better = self.ascent.fixing(self.clause, better) if fixes else better
             branch.own, branch.piece = branch.better.own, branch.better.state is None
         own = scaled(branch.own)
         return own if branch.piece else rounded_to(own)
@@ -225,7 +234,7 @@ class Replay:
         last = [scaled(stuck[i].plan.owns[0])._replace(facets=None) for i in near.tolist()]
         theirs = stacked([rounded_to(one) if rounded else one for one in last])
         found = self.floats.halfspaces(self.clause.C, self.clause.d, lines_of(some, near), theirs)
-        ours, others = (self._gaps(g, s) for g, s in ((halves.g[near], halves.s[near]), (found.g, found.s)))
+        ours, others = self.gaps(halves)[near], self.gaps(found)
         better = np.flatnonzero(others < ours if rounded else self.floats.excluded(found))
         self.exact_slopes = self.exact_slopes or (not rounded and len(better) > 0)
         put(own[:3], near[better], theirs[:3], better)
@@ -235,10 +244,10 @@ class Replay:
         for j in better:
             stuck[int(near[j])].own = last[j]
 
-    def _gaps(self, g: Matrix, s: Vector) -> Vector:
+    def gaps(self, halves: Halfspaces) -> Vector:
         """How far halfspaces are from excluding the ball, in units of what it would take."""
-        reach = fall(self.setting, g)
-        return np.asarray(np.where(reach > 0, (reach - s) / reach, np.inf))
+        reach = fall(self.setting, halves.g)
+        return np.asarray(np.where(reach > 0, (reach - halves.s) / reach, np.inf))
 
     def book(self, batch: list[Branch], going: list[int], some: Any, own: Objectives, halves: Halfspaces) -> None:
         """The halfspaces as events and steps of their nodes."""
@@ -295,7 +304,12 @@ class Replay:
         return bool(empty >= 0)
 
     def _where(self, branch: Branch) -> int:
-        """The neuron to split at a node whose rounds ended while they helped, so that nothing better was looked for."""
+        """The neuron to split at a node that the search did not; -1: there is none."""
+        if branch.better is not None:
+            neuron = branch.better.split
+            if neuron < 0 or branch.phase[neuron] == 0:  # what a program wants split, it may also have fixed
+                return neuron
+        # rounds ended while they helped, so that nothing better was looked for
         n, m = self.log.neurons, len(self.clause.d)
         own = [*branch.plan.owns, Halfspace(np.full(n, 0.5), np.zeros(n), np.full(m, 1.0 / m))][0]
         regions = regions_of(branch.lo[None], branch.hi[None], branch.phase[None])
@@ -303,25 +317,20 @@ class Replay:
 
     def _children(self, branch: Branch) -> list[Branch]:
         """Split a node that is not closed, where the search did or where it promises most; on first."""
-        plan, neuron = branch.plan, branch.plan.neuron
-        if plan.children is None:
-            neuron = self._where(branch) if branch.better is None else branch.better.split
-            if neuron < 0:
-                raise Unproved(
-                    "a linear piece is not closed by its own multipliers: rounding is as large as the margin"
-                )
+        plan = branch.plan
+        neuron = self._where(branch) if plan.children is None else plan.neuron
+        if neuron < 0:
+            raise Unproved("a linear piece is not closed by its own multipliers: rounding is as large as the margin")
+        if branch.phase[neuron] != 0:  # fixed here before the search split it: nothing is on its other side
+            return [self._below(branch, branch.node, 1 if branch.phase[neuron] > 0 else -1)]
         branch.node.neuron = neuron
         parts = []
-        for child, phase in zip(plan.children or (-1, -1), (1, -1), strict=True):
+        for phase in (1, -1):
             event = self.log.add(np.zeros(1, np.int64), np.zeros(0, np.int64))
-            node, known = Node(), self.forest.plans.get(child)
-            beyond = Plan(owns=branch.plan.owns)  # what the search did not split is split with its last halfspace
+            node = Node()
             branch.node.children.append(node)
             branch.node.splits.append(event)
-            part = Branch(
-                node, known or beyond, branch.lo.copy(), branch.hi.copy(), branch.phase.copy(), branch.given_by.copy(),
-                branch.rows, goals_of(known or Plan(), self.setting.r, branch.own), moving=branch.moving,
-            )  # fmt: skip
+            part = self._below(branch, node, phase)
             part.phase[neuron] = phase
             part.given_by[2 * neuron + (phase < 0)] = event
             if phase > 0:
@@ -334,6 +343,15 @@ class Replay:
             else:
                 parts.append(part)
         return parts
+
+    def _below(self, branch: Branch, node: Node, phase: int) -> Branch:
+        """What the search did with the child of a branch on one side, as a branch of its own."""
+        known = self.forest.plans.get((branch.plan.children or (-1, -1))[0 if phase > 0 else 1])
+        beyond = Plan(owns=branch.plan.owns)  # what the search did not split is split with its last halfspace
+        return Branch(
+            node, known or beyond, branch.lo.copy(), branch.hi.copy(), branch.phase.copy(), branch.given_by.copy(),
+            branch.rows, goals_of(known or Plan(), self.setting.r, branch.own), moving=branch.moving,
+        )  # fmt: skip
 
 
 def line_of(regions: Any, at: int) -> Any:

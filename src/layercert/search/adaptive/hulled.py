@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layercert.arrays import TINY, Indices, Matrix, Vector
 from layercert.compiled.jit import inner_sums, njit_sums
@@ -65,24 +66,34 @@ def is_suited(network: Network, norm: Norm) -> bool:
 
 
 @njit_sums
-def hull_rows(model: Model, state: Matrix, U: float, k: int, rows: Indices, turns: int, timer: Timer) -> int:
+def hull_rows(
+    model: Model, state: Matrix, U: float, k: int, rows: Indices, turns: int, timer: Timer, slopes: NDArray[np.float32]
+) -> tuple[int, list[Lines]]:
     """Narrow the bounds of some neurons of layer k > 0 in the ball of radius U, with so many turns each.
 
-    Those below have their bounds. How many entries were visited.
+    Those below have their bounds. `slopes` has no lines, or two per neuron, for the lower lines of its rows from below
+    and from above. How many entries were visited; then the upper lines of these rows.
     """
-    net, work = model.net, 0
-    for i in rows:
+    net, work, found = model.net, 0, []
+    for n in range(len(rows)):
         if late(timer):
             break
+        i = rows[n]
         coef, cone = cone_of_neuron(model, state, k, i, U)
+        least, below = play(model, state, cone, coef, turns, U)
+        most, above = play(model, state, cone, -coef, turns, U)
         # nothing is proved by what is no number: such a second argument of max is passed over
-        low = max(-np.inf, play(model, state, cone, coef, turns, U)[0])
-        high = max(-np.inf, play(model, state, cone, -coef, turns, U)[0])
+        low, high = max(-np.inf, least), max(-np.inf, most)
         work += 2 * turns * len(cone.place)
+        if len(slopes):
+            slopes_of(cone, below, slopes[2 * n])
+            slopes_of(cone, above, slopes[2 * n + 1])
+            found.append(facets_of(model, state, cone, below))
+            found.append(facets_of(model, state, cone, above))
         b = net.b[i]
         margin = 2.0 * model.noise * abs(b)
         narrow(state, i, b + low - margin, b - high + margin)  # both hold: never the wrong way round
-    return work
+    return work, found
 
 
 @njit_sums
@@ -373,7 +384,7 @@ def has_facet(state: Matrix, cone: Cone, game: Game, q: int) -> bool:
 
 
 @njit_sums
-def slopes_of(cone: Cone, game: Game, slopes: Vector) -> None:
+def slopes_of(cone: Cone, game: Game, slopes: Vector | NDArray[np.float32]) -> None:
     """The lower lines of a row after its game, where it has any."""
     for q in range(len(game.lines)):
         if game.coef[q] > 0.0:

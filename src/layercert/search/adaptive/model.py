@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from layercert.arrays import TINY, Indices, LinearMap, Mask, Matrix, Vector, gamma
 from layercert.compiled.packed import PackedNetwork
+from layercert.facets import Facets
 from layercert.linear_maps import dense
 from layercert.problem import Problem
 from layercert.system import clock
@@ -125,16 +126,29 @@ class Hulling(NamedTuple):
     layers: int
 
 
-#: Of a tree's root, of one that is bounded once, of one whose proof is recorded: it has rows for the second layer.
-THOROUGH, QUICK, RECORDED = Hulling(250_000_000, 1 << 30), Hulling(10_000_000, 1 << 30), Hulling(250_000_000, 1)
-NO_HULLS = Hulling(0, 0)
+#: Of a tree's root, and of one that is bounded once.
+THOROUGH, QUICK, NO_HULLS = Hulling(250_000_000, 1 << 30), Hulling(10_000_000, 1 << 30), Hulling(0, 0)
+
+
+class Played(NamedTuple):
+    """The lines of the rows that bounded a layer's neurons by hulls, two rows per neuron: from below, from above."""
+
+    neurons: Indices
+    slopes: NDArray[np.uint8]  # a line per row: lower lines of the neurons below, as parts of 255
+    facets: list[Facets]  # per row: upper lines
 
 
 def build(
-    problem: Problem, U: float, curved: bool = False, hulled: Hulling = RECORDED, threads: int = 1
+    problem: Problem,
+    U: float,
+    curved: bool = False,
+    hulled: Hulling = THOROUGH,
+    threads: int = 1,
+    played: dict[int, Played] | None = None,
 ) -> tuple[Model, Matrix]:
     """The model on the ball of radius U, and the root's state; `curved`: its bounds by parabolas too (curved.py),
-    `hulled`: in l_inf on convolutions, how much work goes into bounds by hulls (hulled.py)."""
+    `hulled`: in l_inf on convolutions, how much work goes into bounds by hulls (hulled.py), whose lines are listed in
+    `played`, by layer, for whoever proves the same."""
     from layercert.search.adaptive.cap import whole_ball
     from layercert.search.adaptive.curved import curve_layer
     from layercert.search.adaptive.hulled import is_suited
@@ -182,7 +196,7 @@ def build(
         tighten_layer(model, kept, state, cap, above, k, 0, clock.timer())
         clock.check()
         if 0 < k <= hulled.layers and is_suited(network, problem.norm):
-            left -= hull_layer(model, state, U, k, left, threads)
+            left -= hull_layer(model, state, U, k, left, threads, played)
             clock.check()
         if curved and k > 0:
             curve_layer(model, state, U, k, clock.timer())
@@ -197,11 +211,19 @@ def build(
     return model, state
 
 
-def hull_layer(model: Model, state: Matrix, U: float, k: int, most: int, threads: int = 1) -> int:
+def hull_layer(
+    model: Model,
+    state: Matrix,
+    U: float,
+    k: int,
+    most: int,
+    threads: int = 1,
+    played: dict[int, Played] | None = None,
+) -> int:
     """Narrow the bounds of the open neurons of layer k > 0 in the ball of radius U. Those below have theirs.
 
     At most so many entries are visited, and none where that is not enough for some turns of every row. How many were.
-    Threads share the rows; what a row's bounds are does not depend on their number.
+    Threads share the rows; what a row's bounds are does not depend on their number. Their lines go into `played`.
     """
     from layercert.search.adaptive.hulled import FEWEST, TURNS, cone_of_neuron, hull_rows
 
@@ -215,10 +237,23 @@ def hull_layer(model: Model, state: Matrix, U: float, k: int, most: int, threads
     if turns < FEWEST:
         return 0
 
-    def hull(share: Indices) -> int:
-        return hull_rows(model, state, U, k, share, turns, clock.timer())
+    def hull(share: Indices) -> tuple[int, Played]:
+        lower = np.zeros((2 * len(share) if played is not None else 0, int(net.noff[k])), np.float32)
+        work, lines = hull_rows(model, state, U, k, share, turns, clock.timer(), lower)
+        facets = [Facets(upper.neurons, upper.shares, upper.parts.astype(np.float32)) for upper in lines]
+        parts = np.rint(np.clip(lower[: len(lines)], 0.0, 1.0) * np.float32(255)).astype(np.uint8)
+        return work, Played(share[: len(lines) // 2], parts, facets)
 
-    return sum(side_by_side([partial(hull, rows[i::threads].copy()) for i in range(min(threads, len(rows)))]))
+    shares = [rows[i::threads].copy() for i in range(min(threads, len(rows)))]
+    found = side_by_side([partial(hull, share) for share in shares])
+    if played is not None:
+        each = [own for _, own in found]
+        played[k] = Played(
+            np.concatenate([own.neurons for own in each]),
+            np.concatenate([own.slopes for own in each]),
+            [facets for own in each for facets in own.facets],
+        )
+    return sum(work for work, _ in found)
 
 
 def row_norms(problem: Problem, W: LinearMap) -> Vector:

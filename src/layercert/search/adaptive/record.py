@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from layercert.arrays import Indices, Vector
 from layercert.facets import Facets
-from layercert.search.adaptive.model import Kept, Model
+from layercert.search.adaptive.model import Kept, Model, Played
 
 
 class Halfspace(NamedTuple):
@@ -61,8 +61,9 @@ class BallRecorder(Protocol):
 class Recorder(Protocol):
     """Told of every ball that is searched; several may be under way in turns."""
 
-    def ball(self, radius: float, model: Model) -> BallRecorder:
-        """A search in another ball begins, with nodes of its own, on this model."""
+    def ball(self, radius: float, model: Model, played: dict[int, Played] | None = None) -> BallRecorder:
+        """A search in another ball begins, with nodes of its own, on this model; `played`: the rows by hulls behind
+        its bounds, by layer."""
 
     def packed(self, ball: BallRecorder, made: int, *, brief: bool = False) -> bytes:
         """What was told of a ball, its nodes below the number `made`, for a search that goes on from there; `brief`:
@@ -74,5 +75,5 @@ class Recorder(Protocol):
     def join(self, ball: BallRecorder, record: bytes, here: Callable[[int], int]) -> None:
         """What was told elsewhere of some nodes of a ball, and packed there; here(number) is a node's number here."""
 
-    def resumed(self, record: bytes, model: Model | None) -> BallRecorder:
+    def resumed(self, record: bytes, model: Model | None, played: dict[int, Played] | None = None) -> BallRecorder:
         """A search that was packed goes on, and nothing else was told; without a model it has nothing left to do."""

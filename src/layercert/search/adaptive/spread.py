@@ -244,7 +244,6 @@ def _received(question: Question) -> Question:
 
 def work(question: Question, blobs: list[bytes], nearest: float, seconds: float) -> Slice:
     """Work on some nodes for some time."""
-    from layercert.search.adaptive.model import RECORDED, THOROUGH
     from layercert.search.adaptive.tree import Ball
 
     _keep_memory()
@@ -262,8 +261,7 @@ def work(question: Question, blobs: list[bytes], nearest: float, seconds: float)
     )  # fmt: skip
     tree = Tree(question.radius, question.built, 0.0, 0, math.inf, 0, EARLIER, blobs)
     with one_thread():
-        hulled = RECORDED if question.recorder else THOROUGH  # as the coordinator's
-        ball = Ball(task, question.effort, None, question.radius, tree, parts, hulled=hulled)
+        ball = Ball(task, question.effort, None, question.radius, tree, parts)
         if question.recorder:
             ball.book = pickle.loads(question.recorder)
             ball.recorder = ball.book.ball(ball.cutoff, ball.model)

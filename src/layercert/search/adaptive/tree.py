@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from layercert.arrays import Vector
 from layercert.attack.kernel import PackedProblem
 from layercert.search.adaptive.frontier import Frontier, share_of
-from layercert.search.adaptive.model import HI, LO, RECORDED, THOROUGH, Hulling, Model, build
+from layercert.search.adaptive.model import HI, LO, THOROUGH, Hulling, Model, Played, build
 from layercert.search.adaptive.node import Node, Packing
 from layercert.search.adaptive.pieces import is_sparse
 from layercert.search.adaptive.pool import Pool
@@ -95,11 +95,11 @@ class Ball:
         self.built = self.cutoff if saved is None else saved.built  # the ball that the root's bounds hold in
         self.asked = PackedProblem.of(task.problem)
         self.model: Model
+        self.played: dict[int, Played] | None = None  # the lines behind the model's bounds, for a recorder
         parts = {} if parts is None else parts
         if "model" not in parts:
-            recorded = recorder is not None if saved is None else bool(saved.record)
-            hulling = RECORDED if recorded else hulled
-            parts["model"] = build(task.problem, self.built, curved, hulling, task.threads or 1)
+            self.played = None if recorder is None else {}
+            parts["model"] = build(task.problem, self.built, curved, hulled, task.threads or 1, self.played)
         self.model, self.root = parts["model"]
         self.rows = int(np.diff(self.model.first).max())  # of the longest clause
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball
@@ -127,7 +127,9 @@ class Ball:
         """Who is told of this ball: nobody where the first half of the tree was not recorded."""
         if recorder is None or (saved is not None and not saved.record):
             return None
-        return recorder.ball(self.cutoff, self.model) if saved is None else recorder.resumed(saved.record, self.model)
+        if saved is None:
+            return recorder.ball(self.cutoff, self.model, self.played)
+        return recorder.resumed(saved.record, self.model, self.played)
 
     @property
     def maps(self) -> list[csr_array]:
