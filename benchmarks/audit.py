@@ -18,8 +18,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import argparse
 import csv
 from collections import defaultdict
-from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 from layercert.audit import Answers, Wanted, audit, tools_named, truth, write_audit
@@ -33,42 +31,65 @@ NETWORKS = (
 )  # fmt: skip
 
 NORMS = ("linf", "l2", "l1")
-#: A panel shows distances up to so many times the exact radius, and certified radii from none to all of it.
-FAR = 2.0
+#: An attack's axis is how far above the exact radius it ends: it begins with what is as good as exact.
+NEAR, FAR = 1e-4, 3.0
+COLOURS = {
+    "fgsm": "C0", "pgd": "C1", "fmn": "C3", "cw": "C4", "ead": "C5", "fab": "C6", "deepfool": "C2",
+    "interval": "C0", "lipschitz": "C1", "fast-lin": "C2", "crown": "C3", "large": "C4",
+}  # fmt: skip
 
 
 def draw(path: Path, target: Path) -> None:
-    """A panel per norm and kind: which share of the questions a tool answers within a factor of the exact radius."""
+    """A panel per norm and kind: which share of the questions a tool answers how near to the exact radius."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams |= {"svg.hashsalt": "audit", "svg.fonttype": "none"}  # the same bytes for the same numbers
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import PercentFormatter
 
-    ratios: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+    ratios: defaultdict[tuple[str, str], defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with open(path, newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            ratios[row["kind"], row["norm"], row["tool"]].append(float(row["ratio"]))
-    figure, panels = plt.subplots(2, len(NORMS), figsize=(11, 6.4), sharey=True, constrained_layout=True)
-    for (kind, norm), axes in zip(product(("attack", "verifier"), NORMS), panels.flat, strict=True):
-        for tool, found in curves(ratios, kind, norm):
-            found = sorted(found) if kind == "attack" else sorted(found, reverse=True)
-            shares = [(i + 1) / len(found) for i in range(len(found))]
-            axes.step(found, shares, where="post", label=tool)
-        axes.set(title=f"{kind}s, {norm}", xlabel="radius / exact radius", ylim=(0, 1))
-        axes.set_xlim((1, FAR) if kind == "attack" else (1, 0))  # the better, the farther to the left
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7, loc="lower right")
-    for axes in panels[:, 0]:
-        axes.set_ylabel("share of questions")
+            ratios[row["kind"], row["norm"]][plain_name(row["tool"], row["norm"])].append(float(row["ratio"]))
+    figure, panels = plt.subplots(2, len(NORMS), figsize=(12, 6.6), sharex="row", sharey=True, layout="constrained")
+    for kind, line in zip(("attack", "verifier"), panels, strict=True):
+        shown = {}
+        for norm, axes in zip(NORMS, line, strict=True):
+            for tool, found in ratios[kind, norm].items():
+                xs, shares = steps(found, kind)
+                name = tool.rpartition(" ")[2]
+                style = (
+                    "--" if tool.startswith("torchattacks") else "-"
+                )  # the same attack of two libraries may coincide
+                (shown[tool],) = axes.step(xs, shares, where="post", color=COLOURS.get(name), linestyle=style)
+            axes.set(title=f"{kind}s, {norm}", ylim=(0, 1.01))
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+            if kind == "attack":
+                axes.set(xscale="log", xlim=(NEAR, FAR), xlabel="ends at most so far above the exact radius")
+                axes.set_xticks([1e-4, 1e-3, 1e-2, 0.1, 1.0], ["0.01%", "0.1%", "1%", "10%", "100%"])
+            else:  # the better, the farther to the left, as above
+                axes.set(xlim=(1, 0), xlabel="proves at least this part of the exact radius")
+                axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+            axes.grid(alpha=0.3)
+        line[0].set_ylabel("share of questions")
+        line[-1].legend(shown.values(), shown, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     figure.savefig(target, metadata={"Date": None})
 
 
-def curves(ratios: dict[tuple[str, str, str], list[float]], kind: str, norm: str) -> Iterator[tuple[str, list[float]]]:
-    """The tools of one panel, in the order of the file."""
-    for (each, asked, tool), found in ratios.items():
-        if (each, asked) == (kind, norm):
-            yield tool, found
+def plain_name(tool: str, norm: str) -> str:
+    """The library and the attack, without the norm that the panel names: `foolbox fmn`."""
+    return tool.removesuffix(f"-{norm}").replace("foolbox-", "foolbox ").replace("torchattacks-", "torchattacks ")
+
+
+def steps(ratios: list[float], kind: str) -> tuple[list[float], list[float]]:
+    """A curve from the left end of the axis to the right one: where the share grows, and how large it is then."""
+    if kind == "attack":
+        places, ends = sorted(max(ratio - 1.0, NEAR) for ratio in ratios if ratio - 1.0 <= FAR), (NEAR, FAR)
+    else:
+        places, ends = sorted(ratios, reverse=True), (1.0, 0.0)
+    shares = [i / len(ratios) for i in range(len(places) + 1)]
+    return [ends[0], *places, ends[1]], [*shares, shares[-1]]
 
 
 def main() -> None:

@@ -48,14 +48,15 @@ for k, name in enumerate(ADVICE):
 worst = results[int(np.argmin(radii))]
 print(f"least stable: {ADVICE[worst.label]} becomes {ADVICE[worst.target]} within {worst.upper:.2g}")
 
-figure, axes = plt.subplots(1, 2, figsize=(9, 4), subplot_kw={"projection": "polar"})
+figure, axes = plt.subplots(1, 2, figsize=(9.5, 4.6), subplot_kw={"projection": "polar"}, layout="constrained")
 angle = 2 * math.pi * (bearing - 0.5)
 for each in axes:
     each.grid(False)
 axes[0].pcolormesh(angle, distance, advice, cmap="tab10", vmin=0, vmax=9, shading="nearest")
 axes[0].set_title("advice, by where the other aircraft is")
+names = [plt.Rectangle((0, 0), 1, 1, color=f"C{k}", label=name) for k, name in enumerate(ADVICE)]
+figure.legend(handles=names, loc="outside lower center", ncols=len(ADVICE), frameon=False)
 shown = axes[1].pcolormesh(angle, distance, radii, cmap="viridis", shading="nearest")
 axes[1].set_title("exact distance to another advice")
-figure.colorbar(shown, ax=axes[1])
-figure.tight_layout()
+figure.colorbar(shown, ax=axes[1], pad=0.12)
 figure.savefig(args.out)

@@ -123,6 +123,23 @@ def test_large_has_seconds_of_the_processor(bench: lc.RadiusBench, monkeypatch: 
     assert clock.now() - begun >= 0.01, "the clock of others is as it was"
 
 
+def test_loading_packages_does_not_count_as_seconds(bench: lc.RadiusBench) -> None:
+    """The first tool that used torch was otherwise said to take as long as its import."""
+    asked: list[int] = []
+
+    def slow_to_load(case: Case) -> np.ndarray:
+        begun = time.process_time()
+        while not asked and time.process_time() < begun + 0.5:
+            pass
+        asked.append(len(case.X))
+        return np.zeros(len(case.X))
+
+    found = audit(bench, [Tool("slow to load", "verifier", slow_to_load, loads=True)], replace(WINE, norms=("linf",)))
+    assert asked == [1, 3, 1, 3]  # a small network before each of box and free
+    assert max(score.seconds for score in found) < 0.1
+    assert all(tool.loads for tool in [*OWN, *installed()])
+
+
 def test_the_largest_provable_radius_is_found() -> None:
     assert largest(lambda radius: radius <= 0.3, 1.0) == pytest.approx(0.3, rel=1e-3)
     assert largest(lambda radius: False, 1.0) == 0.0
@@ -267,6 +284,16 @@ def test_names_and_files_that_are_wrong_are_told(tmp_path: Path) -> None:
             tools_named([], [plugin])
     with pytest.raises(OptionError, match="is no Python file"):
         tools_named([], [tmp_path / "none.py"])
+
+
+def test_questions_that_the_truth_does_not_have_are_told(bench: lc.RadiusBench) -> None:
+    for wanted, message in (
+        (Wanted(networks=("wine_plain_2x2",)), r"unknown network of the truth .*did you mean 'wine_plain_2x20'"),
+        (Wanted(norms=("linfty",)), r"unknown norm of the truth 'linfty'.*known: l1, l2, linf"),
+        (Wanted(settings=("boxed",)), r"unknown setting of the truth 'boxed'.*known: box, free"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            audit(bench, list(OWN), wanted)
 
 
 def test_auto_lirpa_is_called_as_its_documentation_says(

@@ -218,6 +218,13 @@ def test_the_summary_has_verdict_distance_and_reason() -> None:
     assert table.notes[0] == "Claim 2: not on 2x10 (1.02), 3x20 (1.02)."
 
 
+def test_reasons_about_our_solvers_are_not_given_for_those_of_others() -> None:
+    """With the paper's solvers a face is a call of its own: cheap faces cannot be why a claim fails there."""
+    slow = replace(paper_pool(geocert=(49, 2.0), geocert_lip=(60, 0.5)), stack="paper")
+    assert [line.partition(":")[0] for line in reason_lines(table1_claims(slow))] == ["**Theorem 4.2**"]
+    assert reason_lines(l2_claims(slow)) == ()
+
+
 def test_a_claim_about_no_network_says_what_was_measured() -> None:
     p = pool(row("geocert", 100, 1), row("layercert-basic", 50, 1), row("layercert-basic-late", 55, 1))
     cells = [c.text for c in summary_table(ablation_claims(p)).rows[1]]

@@ -16,7 +16,7 @@ from layercert.arrays import Indices, Matrix, Vector
 from layercert.batch.store import FILE, Store, open_store
 from layercert.bench.build import radius_of
 from layercert.bench.table import BOUNDS, CSV, EXACT, Radius, radiusbench
-from layercert.errors import InputError, MissingPackageError
+from layercert.errors import InputError, MissingPackageError, unknown
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem, robustness
@@ -169,8 +169,29 @@ class Wanted:
         )
 
 
+def check_names(source: Truth, wanted: Wanted) -> None:
+    """Does the truth have what is asked for by name?
+
+    Args:
+        source: Where exact radii come from.
+        wanted: Which questions.
+
+    Raises:
+        OptionError: A network, norm or setting that no row of the truth has.
+    """
+    for kind, names, known in (
+        ("network", wanted.networks, {row.network for row in source.rows}),
+        ("norm", wanted.norms, {row.norm for row in source.rows}),
+        ("setting", wanted.settings, {row.setting for row in source.rows}),
+    ):
+        for name in names:
+            if name not in known:
+                raise unknown(f"{kind} of the truth", name, known)
+
+
 def cases(source: Truth, wanted: Wanted) -> Iterator[tuple[Case, list[Radius]]]:
     """Each network, norm and domain with its exact rows: what all tools are asked."""
+    check_names(source, wanted)
     groups: dict[tuple[str, str, Domain], list[Radius]] = {}
     for row in source.rows:
         if wanted(row):
@@ -193,6 +214,8 @@ class Tool:
         norms: The norms it knows.
         settings: "box" and "free": whether it works inside a domain, and without one.
         slow: Asked only where it is named.
+        loads: Whether its first call loads packages or compiles code. It is then called once before on a small network,
+            so that this does not count as its seconds.
     """
 
     name: str
@@ -201,6 +224,7 @@ class Tool:
     norms: tuple[str, ...] = ("linf", "l2", "l1")
     settings: tuple[str, ...] = ("box", "free")
     slow: bool = False
+    loads: bool = False
 
     def takes(self, row: Radius) -> bool:
         """Can it be asked about such a row?

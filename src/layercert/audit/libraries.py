@@ -7,6 +7,7 @@ them take inputs inside a box, so they are asked in the setting "box" only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -44,7 +45,7 @@ def installed() -> list[Tool]:
             Tool("auto_LiRPA-crown", "verifier", _lirpa("CROWN"), ("linf", "l2"), BOX),
             Tool("auto_LiRPA-alpha-crown", "verifier", _lirpa("CROWN-Optimized"), ("linf", "l2"), BOX),
         ]
-    return tools
+    return [replace(tool, loads=True) for tool in tools]
 
 
 #: Name, norm, class in foolbox.attacks, arguments.

@@ -7,7 +7,9 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -15,9 +17,10 @@ import numpy as np
 
 from layercert.arrays import Matrix, Vector
 from layercert.audit.answers import Answers
-from layercert.audit.case import Case, Tool, Truth, Wanted, cases
+from layercert.audit.case import Case, Domain, Tool, Truth, Wanted, cases, check_names
 from layercert.bench.table import Radius
 from layercert.errors import InputError, LayerCertError
+from layercert.network import Network
 from layercert.problem import Problem
 
 ATTACK, VERIFIER = "attack", "verifier"
@@ -78,6 +81,9 @@ def audit(
 
     Returns:
         A score for each question and tool. A tool that fails on a case has no scores for it, and `say` hears why.
+
+    Raises:
+        OptionError: A network, norm or setting that the truth does not have.
     """
     scores: list[Score] = []
     for case, rows in cases(source, wanted or Wanted()):
@@ -103,12 +109,26 @@ def audit(
 
 def _ask(tool: Tool, case: Case) -> tuple[list[float], float]:
     """Radii, and the seconds per question."""
+    if tool.loads:
+        _warm_up(tool, case.norm, case.domain)
     started = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what other packages warn of is not about the audit
         answer = np.asarray(tool.run(case), dtype=np.float64)
     radii = measured(case, answer) if tool.kind == ATTACK else certified(case, answer)
     return radii, (time.process_time() - started) / len(case.X)
+
+
+@cache
+def _warm_up(tool: Tool, norm: str, domain: Domain) -> None:
+    """Call a tool on a small network, once per process: packages are loaded, kernels compiled."""
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(4, 3)), rng.normal(size=(2, 4))]
+    network = Network.from_arrays(weights, [np.zeros(4), np.zeros(2)])
+    x = np.full((1, 3), 0.5)
+    with suppress(Exception), warnings.catch_warnings():  # whoever fails here may well answer what it is asked
+        warnings.simplefilter("ignore")
+        tool.run(Case(network, x, network(x).argmax(axis=1), norm, domain))
 
 
 def measured(case: Case, points: Matrix) -> list[float]:
@@ -159,6 +179,7 @@ def read_scores(path: Path, source: Truth, wanted: Wanted) -> list[Score]:
     Raises:
         InputError: A column is missing, or a line cannot be read.
     """
+    check_names(source, wanted)
     known = {(r.network, r.norm, r.setting, str(r.input)): r for r in source.rows if wanted(r)}
     scores: list[Score] = []
     columns = ("tool", "kind", "network", "norm", "setting", "input", "radius")

@@ -12,13 +12,13 @@ from layercert.audit.libraries import installed
 from layercert.errors import OptionError, unknown
 
 OWN = (
-    Tool("fgsm", "attack", attacks.fgsm),
-    Tool("pgd", "attack", attacks.pgd),
-    Tool("interval", "verifier", verifiers.interval),
-    Tool("lipschitz", "verifier", verifiers.lipschitz),
-    Tool("fast-lin", "verifier", verifiers.fast_lin),
-    Tool("crown", "verifier", verifiers.crown),
-    Tool("large", "verifier", verifiers.large),
+    Tool("fgsm", "attack", attacks.fgsm, loads=True),
+    Tool("pgd", "attack", attacks.pgd, loads=True),
+    Tool("interval", "verifier", verifiers.interval, loads=True),
+    Tool("lipschitz", "verifier", verifiers.lipschitz, loads=True),
+    Tool("fast-lin", "verifier", verifiers.fast_lin, loads=True),
+    Tool("crown", "verifier", verifiers.crown, loads=True),
+    Tool("large", "verifier", verifiers.large, loads=True),
 )
 #: What a user's file calls its list of tools.
 LIST = "TOOLS"

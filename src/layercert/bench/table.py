@@ -52,7 +52,8 @@ class Radius:
         target: The class of the witness.
         witness_sha256: Hash of the witness, "" without one.
         method: The search that answered.
-        seconds: Its seconds by the clock; other work may have run on the machine.
+        seconds: Its seconds by the clock, where other work may have run on the machine; those of the processor where
+            the limit was one of the processor.
         certificate_bytes: Size of the certificate, 0 where there is none.
         certificate_sha256: Hash of its file.
         checked: Whether the checker proved the certificate; every exact and every robust row says True.

@@ -43,6 +43,7 @@ def add_audit(commands: Commands) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     from layercert.audit import Answers, Wanted, audit, read_scores, tools_named, truth, write_audit
+    from layercert.audit.case import check_names
     from layercert.audit.page import markdown
     from layercert.cli import OK
     from layercert.errors import OptionError
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         raise OptionError(f"the number of inputs must be >= 1, got {args.inputs}")
     wanted = Wanted(tuple(args.network), tuple(args.norm), tuple(args.setting), args.inputs)
     source = truth(None if args.truth is None else Path(args.truth))
+    check_names(source, wanted)
     if not any(wanted(row) for row in source.rows):
         raise OptionError("the truth has no exact radius for these networks, norms and settings; ask for others")
     only_scores = args.scores and not args.tool and not args.plugin
