@@ -193,6 +193,16 @@ def test_the_check_of_such_a_bench_is_about_its_own_certificates(
     assert f"began with {len(lc.radiusbench(shorter))} rows of the shipped table" in said
 
 
+def test_a_bench_without_rows_of_its_own_has_nothing_to_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "bench"
+    build(Build(out, inputs=10, only=("iris",), shipped=True), say=str)
+    assert set(lc.radiusbench(out).rows) == set(lc.radiusbench().rows)
+    assert main(["radiusbench", "check", str(out)]) == 2
+    assert "no rows but those of the shipped table" in capsys.readouterr().err
+
+
 def test_ship_keeps_the_certificates_of_rows_that_were_taken_over(longer: Path, tmp_path: Path) -> None:
     gift = tmp_path / "gift"
     shutil.copytree(lc.radiusbench().folder, gift)

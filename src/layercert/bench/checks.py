@@ -71,6 +71,11 @@ def _verdict(row: Radius, ok: bool, lower: float, text: str, seconds: float) -> 
 
 def _check_sample(bench: RadiusBench, exact: bool) -> Iterator[Verdict]:
     rows = [row for row in bench if bench.certificate(row) is not None]
+    if not rows and taken_over(bench.folder):
+        raise InputError(
+            f"'{bench.folder}' has no rows but those of the shipped table, whose certificates are not there; "
+            "check that table itself: layercert radiusbench check"
+        )
     if not rows:
         raise InputError(f"no certificates in '{bench.folder}'; build the bench anew: layercert radiusbench build")
     for row in rows:
