@@ -28,7 +28,7 @@ NOT_PROVED = 1
 def run_check(args: argparse.Namespace) -> int:
     if Path(args.certificate).is_dir():
         return _check_run(args)
-    if not Path(args.certificate).exists():
+    if args.spec is None and not Path(args.certificate).exists():  # a contradiction of a property needs no file
         raise OptionError(f"expected a certificate or a run's folder, got {args.certificate}, which does not exist")
     if args.model is None:
         raise OptionError(f"check needs a model: layercert check {args.certificate} MODEL (only a run has its own)")
