@@ -34,6 +34,7 @@ from layercert.system.threads import side_by_side
 
 if TYPE_CHECKING:
     from layercert.facets import Facets
+    from layercert.search.adaptive.blocks import Blocks
     from layercert.search.adaptive.hulls import Hulls
     from layercert.search.adaptive.model import FacetTable
     from layercert.search.adaptive.program import Programs
@@ -150,6 +151,18 @@ class Ball:
         from layercert.search.adaptive.program import Programs
 
         return self._part("programs", lambda: Programs(self.task.problem, self.maps, self.root, self.hulls))
+
+    @property
+    def blocks(self) -> Blocks:
+        """Blocks of inputs, for witnesses."""
+        from layercert.search.adaptive.blocks import Blocks
+
+        return self._part("blocks", lambda: Blocks(self.task.problem, self.maps))
+
+    @property
+    def swept(self) -> bool:
+        """Has the witness been looked at by blocks?"""
+        return "blocks" in self._parts and math.isfinite(self.blocks.seen)
 
     def _part(self, name: str, build: Callable[[], T]) -> T:
         """What is built when somebody needs it first."""

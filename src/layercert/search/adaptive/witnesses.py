@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layercert.arrays import Vector
+from layercert.arrays import Indices, Vector
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.pieces import Piece, by_distance, by_margin, is_sparse
 from layercert.search.events import Event
@@ -32,6 +32,10 @@ FIRST_PIECES, PIECE_EVERY = 20, 3
 WORTH_MOVING = 1e-7
 #: A witness is polished where the time suffices for so many pieces.
 PIECES_LEFT = 20
+#: Blocks are tried until so many in a row have nothing nearer.
+BLOCKS = 25
+#: F must fall by this part of its value at x, about what this part of the radius is worth.
+WORTH_A_BLOCK = 1e-7
 
 
 class Witnesses:
@@ -59,6 +63,8 @@ class Witnesses:
         from layercert.attack.kernel import FINE, seek
 
         U = self.ball.cutoff
+        if self.ball.swept:  # by blocks, which find more
+            return
         distance, w = seek(self.ball.asked, clause, step, self.ball.effort.seek_steps, U, FINE, clock.timer())
         if distance < self.ball.cutoff:
             yield from self.improve(w, float(distance), clause)
@@ -141,3 +147,39 @@ class Witnesses:
         piece = self._nearest(sides, clause)
         if piece.value < ball.cutoff * (1.0 - WORTH_MOVING) and (yield from self._move(piece, clause)):
             yield from self.polish(piece.step, clause, REPOLISHED)
+
+    def by_blocks(self, neurons: Indices) -> Iterator[Event]:
+        """From the witness to a nearer one, a block of inputs at a time: those of these neurons first (of the first
+        layer), then those around a block that led to one. A block is tried once for what it has around it."""
+        ball, problem = self.ball, self.task.problem
+        if not self._by_margin or not ball.blocks.lock.acquire(blocking=False):
+            return
+        try:
+            held, blocks = self.task.incumbent.witness, ball.blocks
+            if held is None:
+                return
+            if held.distance != blocks.seen:  # found elsewhere, with other sides all over
+                blocks.tried.clear()
+            own = blocks.of_neuron[neurons[neurons < len(blocks.of_neuron)]].tolist()
+            waiting = [block for block in dict.fromkeys(own) if block not in blocks.tried]
+            yield from self._by_blocks(waiting, held.point - problem.x, problem.clauses.index(held.clause))
+            blocks.seen = self.task.incumbent.distance
+        finally:
+            ball.blocks.lock.release()
+
+    def _by_blocks(self, waiting: list[int], step: Vector, clause: int) -> Iterator[Event]:
+        blocks, failed = self.ball.blocks, 0
+        need = WORTH_A_BLOCK * abs(blocks.value(clause, np.zeros_like(step)))
+        while waiting and failed < BLOCKS:
+            clock.check()
+            block, U = waiting.pop(0), self.ball.cutoff
+            blocks.tried.add(block)
+            point = blocks.least(clause, step, U, block, need)
+            failed += 1
+            if point is None:
+                continue
+            piece = self._nearest(self._sides(point), clause)
+            if piece.value < U * (1.0 - WORTH_MOVING) and (yield from self._move(piece, clause)):
+                step, failed, around = piece.step, 0, blocks.neighbours(block).tolist()
+                blocks.tried.difference_update(around)
+                waiting += [other for other in around if other not in waiting]

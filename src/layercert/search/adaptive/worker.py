@@ -208,6 +208,8 @@ class Worker:
         point = bound_by_programs(self, node)
         if point is not None:
             yield from self.witnesses.of_program(point, node.clause)
+            if self.in_tail(node) and self.task.gap < TAIL:  # a wide gap needs no better witness
+                yield from self.witnesses.by_blocks(node.wanted)
         yield from self._again(node, np.zeros(self.ball.model.net.inputs) if point is None else point)
 
     def _play(self, node: Node) -> Iterator[Event]:
