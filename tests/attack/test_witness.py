@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_a_runtime_that_disagrees_is_reported() -> None:
     assert r.status == "exact" and r.label == 0
     assert r.holds is not None and r.holds.runtime_agrees is False
     assert "not under" in str(r.holds)
+
+
+def test_beyond_float32_a_runtime_agrees_to_nothing() -> None:
+    """x and the witness overflow in float32: nothing warns, and outputs that are no numbers say nothing."""
+
+    def runtime(v: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            single = v.astype(np.float32)
+            return np.array([single[0], -single[0]]) * np.float32(0.0)
+
+    plain = Network.from_arrays([[[1e-40], [-1e-40]], [[1.0, -1.0], [-1.0, 1.0]]], [[0.0, 0.0], [0.0, 0.0]])
+    problem = robustness(replace(plain, runtime=runtime), [-2e39], label=1)
+    point, holds = harden(problem, np.array([2e39]))
+    assert point == 2e39 and holds.exact == "misclassified" and holds.runtime_agrees is False
 
 
 def test_a_runtime_is_asked_no_further_when_the_time_is_up() -> None:

@@ -30,6 +30,10 @@ TESTS = Path(__file__).parents[1]
     [
         ("exits", "the worker crashed: exit code 7"),
         ("segfaults", "the worker crashed: killed by SIGSEGV; Fatal Python error: Segmentation fault"),
+        (
+            "compiles_and_is_killed",
+            "the worker crashed: killed by SIGKILL, perhaps by the system because memory ran out (",
+        ),
         ("raises", "OptionError: the radius must be >= 0, got -1"),
         ("swallows_memory", "memory limit exceeded: "),
         ("asks_for_too_much", "out of memory: "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -18,7 +19,9 @@ from helpers.batches import comparable, exact, line_network, points
 from layercert.batch import Model, Options, Outcome, Plan, RunError, Store, open_store, run_batch
 from layercert.batch.pages import rows
 from layercert.batch.rows import RESULT
+from layercert.batch.salvage import read as read_pages
 from layercert.batch.salvage import salvage
+from layercert.batch.work import unanswered
 from layercert.cli import main
 from layercert.network import Network
 from layercert.report.records import Points, read_runs
@@ -151,9 +154,92 @@ def test_changed_bytes_never_change_an_answer(whole: Path, tmp_path: Path, seed:
             assert np.array_equal(store.witness(job), sound.witness(job))  # type: ignore[arg-type]
 
 
+def test_a_changed_row_is_never_taken_over(tmp_path: Path) -> None:
+    """A bound that changed on the disk must not become part of a new row, with a checksum of its own."""
+    made = wide()
+    with closing(Store(tmp_path)) as store:
+        store.adopt(made)
+        store.begin_session("by hand")
+        answers = [Outcome(job, unanswered(lower=0.25, note="time limit reached")) for job in range(3)]
+        store.record([(answer, None) for answer in answers])
+    with closing(sqlite3.connect(tmp_path / "run.sqlite")) as db, db:
+        db.execute("UPDATE results SET lower = 0.75 WHERE job = 1")
+    with closing(open_store(tmp_path)) as store:
+        for read in (store.done, store.undecided, partial(store.record, [(answers[1], None)])):
+            with pytest.raises(RunError, match=r"is damaged \(the row of job 1 has changed\).*--salvage"):
+                read()
+    count, _ = salvage(made, tmp_path)
+    assert count == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE jobs SET norm = 'l3' WHERE id = 5",
+        "UPDATE inputs SET position = 8 WHERE id = 5",
+        "UPDATE models SET name = 'wild'",
+        "UPDATE run SET value = replace(value, 'linf', 'lin')",
+        "DELETE FROM jobs WHERE id = 59",
+    ],
+)
+def test_a_changed_question_is_noticed(whole: Path, tmp_path: Path, change: str) -> None:
+    """An answer beside another question would be a wrong answer."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        db.execute(change)
+    with closing(open_store(folder)) as store, pytest.raises(RunError, match=r"is damaged \(.*--salvage"):
+        list(store.rows())
+
+
+def test_a_run_of_before_has_no_sum_of_its_questions(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        db.execute("DELETE FROM run WHERE key = 'questions'")
+    with closing(open_store(folder)) as store:
+        assert len(list(store.rows())) == COUNT
+
+
+def test_of_two_rows_of_a_job_the_answer_is_kept(tmp_path: Path) -> None:
+    """A page that is no longer used may hold the row of an earlier session, whichever comes first."""
+    made = wide()
+    rows_of = {}
+    for name, answer in (
+        ("open", Outcome(0, unanswered(lower=0.25, note="time limit reached"))),
+        ("exact", outcome(0)),
+    ):
+        with closing(Store(tmp_path, name)) as store:
+            store.create(made)
+            store.record([(answer, None)])
+        rows_of[name] = (tmp_path / name).read_bytes()
+    for data in (rows_of["open"] + rows_of["exact"], rows_of["exact"] + rows_of["open"]):
+        found = read_pages(data, made)
+        assert found.results[0]["status"] == "exact"
+
+
 def test_half_of_the_file_is_gone(whole: Path, tmp_path: Path) -> None:
     folder = damaged(whole, tmp_path / "run", lambda data: data.__delitem__(slice(len(data) // 2, None)))
     assert 20 < salvage(wide(), folder)[0] < 45
+
+
+def test_salvage_that_is_killed_leaves_the_run_where_it_was(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = damaged(whole, tmp_path / "run", partial(overwrite, at=PAGE, new=bytes(PAGE)))
+
+    replaced = os.replace
+
+    def killed(source: Path, target: Path) -> None:
+        if Path(target).name == "run.sqlite":
+            raise KeyboardInterrupt
+        replaced(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("os.replace", killed)
+        salvage(wide(), folder)
+    assert (folder / "run.sqlite").exists() and (folder / "run.sqlite.damaged").exists()
+    assert salvage(wide(), folder)[1].name == "run.sqlite.damaged-2"
 
 
 def test_nothing_is_mixed_by_salvage(whole: Path, tmp_path: Path) -> None:

@@ -83,6 +83,13 @@ def exits(network: Network, x: Vector, label: int | None, job: Job, options: Opt
     return solve(network, x, label, job, options)
 
 
+def compiles_and_is_killed(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
+    if job.input == 2:
+        print("LayerCert compiles its kernels for this machine", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return solve(network, x, label, job, options)
+
+
 def segfaults(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
     if job.input == 2:
         ctypes.string_at(0)

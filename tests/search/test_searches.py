@@ -20,7 +20,7 @@ from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem, robustness
 from layercert.programs.chain import SolverChain
-from layercert.programs.program import Solutions
+from layercert.programs.program import Programs, Solutions
 from layercert.programs.stacks import make_chain
 from layercert.search.events import Bound, Event
 from layercert.search.incumbent import Incumbent
@@ -296,3 +296,35 @@ def test_witnesses_at_corners_and_in_flat_ties(make: Callable[[int], Problem], s
     problem = make(seed)
     true, _ = brute_force(problem)
     check_against(true, problem, method)
+
+
+class FarPoints(SolverChain):
+    """Points on the face w_1 = 1 that are verified, and not the nearest ones: 5e-8 beyond their bound."""
+
+    def solve(self, programs: Programs) -> Solutions:
+        found = super().solve(programs)
+        for i, e in enumerate(programs.equalities):
+            if e >= 0 and abs(found.value[i] - 1.0) < 1e-6:
+                found.steps[i] = [1.0, math.sqrt(1e-7)]
+                found.value[i], found.decided[i] = programs.norm.value(found.steps[i]), False
+        return found
+
+
+@pytest.mark.parametrize("method", ["layercert-basic", "layercert-basic-late", "layercert-ia", "layercert-recursive"])
+def test_points_beyond_the_ball_prove_nothing_about_it(method: str) -> None:
+    """Unsafe where w_1 >= 1 + 1e-8, and the ball reaches a little farther. A point of the face is outside of it, where
+    a neuron is on that is off in the whole ball: with it everything would be safe."""
+    away = np.array([1.0, math.sqrt(1e-7)])
+    away /= np.linalg.norm(away)
+    first = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]  # w_1 - 1, w_1 + 10, w_2 + 10
+    second = [[1.0, 0.0, 0.0], [0.0, *away]]  # the same, and how far w is along `away`, beyond 1 + 4e-8
+    beyond = 1.0 + 4e-8 + 10.0 * away.sum()
+    network = Network.from_arrays(
+        [first, second, [[-1e8, -1e9], [0.0, 0.0]]], [[-1.0, 10.0, 10.0], [0.0, -beyond], [1.0, 0.0]]
+    )
+    problem = robustness(network, [0.0, 0.0], "l2", radius=1.0 + 3e-8)
+    assert problem.is_unsafe(np.array([1.0 + 1.1e-8, 0.0]))
+    plain = make_chain("default", problem.norm)
+    task = Task(problem, FarPoints(plain.solvers, rotates=False))
+    bounds = [event.lower for event in METHODS[method].search(task) if isinstance(event, Bound)]
+    assert max(bounds) <= 1.0 + 1.1e-8

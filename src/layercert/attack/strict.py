@@ -70,7 +70,9 @@ def harden(problem: Problem, v: Vector, most: float = math.inf) -> tuple[Vector,
         for direction in (inwards, outwards):
             if clock.passed():
                 return v, holds
-            u = problem.into_domain((v + push * distance * direction).astype(np.float32).astype(np.float64))
+            with np.errstate(over="ignore"):  # beyond float32 there is no such point
+                single = (v + push * distance * direction).astype(np.float32)
+            u = problem.into_domain(single.astype(np.float64))
             if problem.distance(u) > farthest or not problem.is_unsafe(u, strict=True):
                 continue
             better = examine(problem, u)
@@ -89,4 +91,5 @@ def _ask(problem: Problem, v: Vector) -> tuple[str | None, bool | None]:
         return None, None
     given = int(outputs.argmax())
     agrees = given != problem.label if problem.targets is None else given in problem.targets
+    agrees = agrees and bool(np.isfinite(outputs).all())  # of a point beyond its numbers a runtime says nothing
     return str(getattr(runtime, "name", "its runtime")), agrees

@@ -170,9 +170,13 @@ class WorkerProcess:
         self._errors.close()
 
     def _last_words(self) -> str:
-        """What a dying interpreter wrote: faulthandler's 'Fatal Python error', or the last line (an exception)."""
+        """What a dying interpreter wrote: faulthandler's 'Fatal Python error', or the last line (an exception).
+
+        What we say while we compile is no reason to die.
+        """
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [line for line in lines if not line.startswith("LayerCert ")]
         fatal = [line for line in lines if line.startswith("Fatal")]
         return (fatal or lines[-1:] or [""])[0][:300]
 

@@ -17,6 +17,7 @@ from layercert.batch.folder import hold
 from layercert.batch.plan import Plan
 from layercert.batch.rows import RESULT, checksum, unpack
 from layercert.batch.store import FAULTS, FILE, PLAN, Store
+from layercert.batch.work import FAILED, UNDECIDED
 
 DAMAGED = "run.sqlite.damaged"
 SALVAGED = "run.sqlite.salvaged"
@@ -58,13 +59,22 @@ def salvage(plan: Plan, folder: Path) -> tuple[int, Path]:
             store.create(plan)
             rows = [[saved.results[job][column] for column in RESULT] for job in sorted(saved.results)]
             store.restore(list(saved.sessions.values()), rows)
-        old = _unused(folder)
-        journal = folder / f"{FILE}-journal"
-        os.replace(path, old)
-        if journal.exists():  # it belongs to the damaged file, and must never be applied to the new one
-            os.replace(journal, folder / f"{old.name}-journal")
+        old = _set_aside(path)
         os.replace(new, path)
     return len(saved.results), old
+
+
+def _set_aside(path: Path) -> Path:
+    """The damaged file under another name. Where the disk can do it, it keeps its own name too until the new file takes
+    it: whoever is killed in between must not find a folder without a run, and begin anew."""
+    old, journal = _unused(path.parent), path.with_name(f"{FILE}-journal")
+    try:
+        os.link(path, old)
+    except OSError:
+        os.replace(path, old)
+    if journal.exists():  # it belongs to the damaged file, and must never be applied to the new one
+        os.replace(journal, path.with_name(f"{old.name}-journal"))
+    return old
 
 
 def read(data: bytes, plan: Plan) -> Saved:
@@ -90,8 +100,14 @@ def _take_result(saved: Saved, rowid: int, values: tuple[object, ...], plan: Pla
     if not sound or not 0 <= rowid < len(plan.jobs):
         return
     known = saved.results.get(rowid)
-    if known is None or known["ended"]:  # a page that is no longer used may hold an older row of the same job
+    if known is None or _worth(row) > _worth(known):
         saved.results[rowid] = row
+
+
+def _worth(row: dict[str, Any]) -> tuple[bool, bool, float]:
+    """A page that is no longer used may hold an older row of the same job: what is decided, and what proves more, is
+    the newer one."""
+    return row["status"] not in (UNDECIDED, FAILED), not row["ended"], float(row["lower"] or 0.0)
 
 
 def _is_vector(blob: object, length: int) -> bool:

@@ -2,11 +2,13 @@
 
 SQLite's rollback journal makes every commit all or nothing, also under kill -9. Only the process that holds the lock
 file writes; readers (reports) may look at any time. A disk that loses or changes bytes is another matter: every row has
-a checksum, `plan.json` repeats what the run is about, and `batch.salvage` takes what is left.
+a checksum, and all questions together have one; `plan.json` repeats what the run is about, and `batch.salvage` takes
+what is left.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import time
@@ -54,6 +56,15 @@ CREATE TABLE results (
     ended INTEGER NOT NULL, used TEXT NOT NULL, holds TEXT, checksum TEXT NOT NULL
 );
 """
+
+
+#: All that says what an answer is about.
+_QUESTIONS = (
+    "SELECT value FROM run WHERE key = 'identity'",
+    "SELECT id, name, sha256 FROM models ORDER BY id",
+    "SELECT id, position, name, label, sha256 FROM inputs ORDER BY id",
+    "SELECT id, model, input, norm, method FROM jobs ORDER BY id",
+)
 
 
 class Store:
@@ -125,6 +136,7 @@ class Store:
         with self._transaction() as db:
             self._insert_questions(db, plan, known)
             db.execute("UPDATE run SET value = ? WHERE key = 'identity'", (json.dumps(plan.identity),))
+            self._sum_questions(db)
         self._write_plan(plan)
 
     def _write_plan(self, plan: Plan) -> None:
@@ -191,6 +203,17 @@ class Store:
                 blob = network_bytes(model.network)
                 db.execute("INSERT INTO models VALUES (?, ?, ?, ?)", (i, model.name, model.network.sha256, blob))
             self._insert_questions(db, plan, 0)
+            self._sum_questions(db)
+
+    def _sum_questions(self, db: sqlite3.Connection) -> None:
+        db.execute("INSERT OR REPLACE INTO run VALUES ('questions', ?)", (json.dumps(self._questions()),))
+
+    def _questions(self) -> str:
+        """A checksum of what is asked: the plan's identity, and which model, input and norm each job is about."""
+        whole = hashlib.sha256()
+        for query in _QUESTIONS:
+            whole.update(repr(self._read(query)).encode())
+        return whole.hexdigest()[:16]
 
     def _insert_questions(self, db: sqlite3.Connection, plan: Plan, known: int) -> None:
         """The inputs after those that are known, and their jobs: a plan goes input by input, so their ids come last."""
@@ -238,12 +261,17 @@ class Store:
         db.execute(f"INSERT OR REPLACE INTO results VALUES ({', '.join('?' * len(RESULT))})", row)
 
     def _recorded(self, job: int) -> Outcome | None:
-        columns = [column for column in RESULT if column != "checksum"]
-        found = self._read(f"SELECT {', '.join(columns)} FROM results WHERE job = ?", job)
+        found = self._read(f"SELECT {', '.join(RESULT)} FROM results WHERE job = ?", job)
         if not found:
             return None
-        row = dict(zip(columns, found[0], strict=True))
+        row = self._sound(dict(zip(RESULT, found[0], strict=True)))
         return outcome_of(row, None if row["witness"] is None else self._vector(row["witness"]))
+
+    def _sound(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row as it was written, without its checksum."""
+        if row.pop("checksum") != checksum(row):
+            raise self._damaged(f"the row of job {row['job']} has changed")
+        return row
 
     def restore(self, sessions: Sequence[tuple[Any, ...]], results: Sequence[Sequence[Any]]) -> None:
         """Put back what was saved from a damaged file, as it was."""
@@ -254,11 +282,17 @@ class Store:
 
     def done(self) -> dict[int, str]:
         """Status of every finished job."""
-        return dict(self._read("SELECT job, status FROM results"))
+        return {row["job"]: row["status"] for row in self._results()}
 
     def ended(self) -> set[int]:
         """Finished jobs that another try may answer: failed, or ended before their time."""
-        return {job for (job,) in self._read("SELECT job FROM results WHERE ended")}
+        return {row["job"] for row in self._results() if row["ended"]}
+
+    def _results(self) -> Iterator[dict[str, Any]]:
+        """What every row says, but for its witness."""
+        columns = [column for column in RESULT if column != "witness"]
+        for values in self._read(f"SELECT {', '.join(columns)} FROM results"):
+            yield self._sound(dict(zip(columns, values, strict=True)))
 
     def undecided(self) -> set[int]:
         """Finished jobs that more time may answer."""
@@ -311,6 +345,9 @@ class Store:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Every finished job with its question, as plain values, in the order of the plan."""
+        summed = self.facts().get("questions")  # runs of earlier versions have none
+        if summed is not None and summed != self._questions():
+            raise self._damaged("what was asked has changed")
         facts = [column for column in RESULT if column not in ("job", "witness")]
         question = {
             "job": "j.id", "model": "m.name", "model_sha256": "m.sha256", "input": "i.id", "position": "i.position",
@@ -322,10 +359,7 @@ class Store:
             f"SELECT {', '.join(wanted)} FROM results r JOIN jobs j ON j.id = r.job JOIN models m ON m.id = j.model "
             "JOIN inputs i ON i.id = j.input ORDER BY j.id"
         ):
-            row = dict(zip([*question, *facts], values, strict=True))
-            if row.pop("checksum") != checksum(row):
-                raise self._damaged(f"the row of job {row['job']} has changed")
-            yield row
+            yield self._sound(dict(zip([*question, *facts], values, strict=True)))
 
 
 def open_store(folder: Path) -> Store:

@@ -5,8 +5,10 @@ segment from a pattern's nearest known point (at distance e) to the nearest unsa
 are linked by faces that hold a point of the segment, hence no farther than max(e, d*); faces are tested with the
 rounding margin of their rows, so none of them is lost. The first pattern on this path that was not yet visited waits in
 the queue, so the least key K satisfies K <= max(e, d*): the bound K is valid up to e minus the parent's own key, which
-is the gap of the program that found the parent. `slip` keeps the largest such gap and is subtracted. A program that no
-solver could decide lowers `ceiling` to what is proved about it.
+is the gap of the program that found the parent. `slip` keeps the largest such gap and is subtracted. All this holds
+while e is inside the ball that the search looks at: beyond it faces are left out, and so are rows of neurons that have
+one sign in the ball, another perhaps at that point. So a point that is not inside, like a program that no solver could
+decide, lowers `ceiling` to what is proved about it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,8 +84,11 @@ class Task:
         self.incumbent = Incumbent(problem) if incumbent is None else incumbent
         self.enough, self.gap, self.threads = enough, gap, threads
         self.floor = math.inf  # least proved distance to an unsafe point of a visited region
-        self.ceiling = math.inf  # least bound of anything that no solver could decide
+        self.ceiling = (
+            math.inf
+        )  # least bound of anything that no solver could decide, or whose point is outside the ball
         self.slip = 0.0
+        self._points: list[tuple[float, float]] = []  # a heap: -value and bound of points inside the ball
         self.relaxed: tuple[Cell, float, Relaxation | None] | None = None  # the last one, with its cell and U
         self.note = ""  # what the result should say about how it was found
         self.horizon = horizon(problem)
@@ -127,6 +133,8 @@ class Task:
 
     def lower(self, key: float) -> float:
         """The proved bound when the least key in the queue is `key`."""
+        while self._points and -self._points[0][0] >= self.cutoff:  # the ball may have become smaller
+            self.ceiling = min(self.ceiling, heappop(self._points)[1])
         return max(0.0, min(key - self.slip, self.cutoff, self.floor, self.ceiling))
 
     def first_radius(self) -> float:
@@ -195,11 +203,17 @@ class Task:
         if not answers.decided.all():
             usable = near & (answers.decided | gap_closed(answers.lower, answers.value, SLIP))
         if usable.any():
-            self.slip = max(self.slip, float((answers.value[usable] - answers.lower[usable]).max()))
+            self.book(answers.lower[usable], answers.value[usable])
         lost = near & ~usable
         if lost.any():
             self.ceiling = min(self.ceiling, float(answers.lower[lost].min()))
         return answers
+
+    def book(self, lower: Vector, value: Vector) -> None:
+        """Points from which the search goes on, with what is proved of their distances."""
+        self.slip = max(self.slip, float((value - lower).max()))
+        for least, at in zip(lower.tolist(), value.tolist(), strict=True):
+            heappush(self._points, (-at, least))
 
     def nearest(self, rows: Polyhedron) -> tuple[float, Vector] | None:
         """The point of a polyhedron nearest to x: (proved distance, offset), or None when it is beyond U."""

@@ -58,7 +58,7 @@ def warm_start(task: Task, M: Polyhedron) -> tuple[float, Vector] | None:
     distance, step = norm.halfspace(M.A[0], -float(M.r[0]), box)
     if not np.isfinite(distance):  # empty but for rounding: let the programs decide
         return task.nearest(M)
-    task.slip = max(task.slip, distance - lower)
+    task.book(np.array([lower]), np.array([distance]))
     return lower, step
 
 
