@@ -163,8 +163,8 @@ def agree(
                 halfspace = proof.halfspace(C, d, aim.mu, aim.alpha, aim.beta)
                 proof.known = known.copy()
                 proof.use(
-                    k + 1, uses.neuron[i : i + 1], uses.side[i : i + 1].astype(int), uses.pull[i : i + 1], lams[i : i + 1], np.inf,
-                    slopes, splits, halfspace, listed([own[i]], net),
+                    k + 1, uses.neuron[i : i + 1], uses.side[i : i + 1].astype(int), uses.pull[i : i + 1],
+                    lams[i : i + 1], np.inf, slopes, splits, halfspace, listed([own[i]], net),
                 )  # fmt: skip
             other = float(proof.known[end, uses.neuron[i]]) * uses.side[i]
             assert other <= value + 1e-12 and other == pytest.approx(value, rel=1e-9, abs=1e-11)
