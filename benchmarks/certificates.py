@@ -29,6 +29,7 @@ import numpy as np
 
 import layercert as lc
 from layercert import shipped
+from layercert.system import clock
 
 T = TypeVar("T")
 #: Answers that took longer than this are to be checked faster than they were found.
@@ -168,4 +169,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with clock.of_processor(True):  # limits too: a busy machine would stop an answer before its end
+        main()

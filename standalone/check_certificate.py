@@ -8,17 +8,18 @@ Exit code 0: proved, and what; 1: not proved, and why; 2: a file cannot be read.
 
 The idea. A point v = x + w is unsafe when C f(v) <= d. With mu >= 0 it has F = mu.(C f - d) <= 0. Going down the layers
 from F, replace A_j relu(z_j) by something that is no larger: alpha z_j with 0 <= alpha <= 1 where A_j > 0, the chord
-su z_j + iu over [lo, hi] where A_j < 0 (or, in part, a facet: an upper line over the inputs of z_j), z_j or 0 where the
-sign of z_j is known. That leaves g.w + s <= F <= 0. If g.w + s > 0 on the whole ball, nothing unsafe is there. A tree
-of cases (z_j >= 0 or z_j <= 0; boxes of inputs) covers all points. Any numbers in range will do. Chords get shorter by
-a descent from t z_i + pull F (t = 1 or -1): h.w + c <= t z_i at unsafe points, so for every lam >= 0
+over [lo, hi] where A_j < 0 (or, in part, a facet: an upper line over the inputs of z_j), z_j or 0 where the sign of z_j
+is known. That leaves g.w + s <= F <= 0. If g.w + s > 0 on the whole ball, nothing unsafe is there. A tree of cases
+(z_j >= 0 or z_j <= 0; boxes of inputs) covers all points. Any numbers in range will do. Chords get shorter by a descent
+from t z_i + pull F (t = 1 or -1): h.w + c <= t z_i at unsafe points, so for every lam >= 0
 
     t z_i >= h.w + c + lam (g.w + s) >= c + lam s - sigma(h + lam g),      sigma(t) = max of -t.w on ball and box.
 
-Arithmetic. With --exact all numbers are fractions; only roots and powers are bounded (from above), and bounds of
-neurons are rounded outward to float64. Without it everything is float64: a sum of n terms is wrong by less than
-n u / (1 - n u) times the sum of the absolute terms, u = 2^-53, in whatever order. `eps` is that for more terms than any
-sum here has; what descents and facets err by stands in that page. Underflow takes less than TINY below 1e75.
+Arithmetic. With --exact nothing is lost to rounding: numbers are Python's whole numbers of units 2^-K, so small that
+all weights are whole. Products of m of them count units 2^-mK ("in units m"); sums are taken at equal m. Only what may
+be rounded is, in a sound direction: bounds, rooms and roots outward, multipliers down. Floats have a unit of 1. There a
+sum of n terms errs by less than n u / (1 - n u) times the sum of the absolute terms, u = 2^-53, in any order; `eps` is
+that for more terms than any sum here has. The page says what descents and facets err by. Underflow takes below TINY.
 """
 
 import hashlib
@@ -69,24 +70,32 @@ def read_network(path):
     return W, b, float(arrays.get("threshold", 0.0))
 
 
-def fractions_of(a):
-    """An array of float64 as an array of fractions."""
-    return np.frompyfunc(Fraction, 1, 1)(np.asarray(a, dtype=np.float64))
+def fineness(*arrays):
+    """K: all these numbers are whole multiples of 2^-K, and it is 64 larger than that, for what else is to be told."""
+    return 64 + max(v.as_integer_ratio()[1].bit_length() for a in arrays for v in np.unique(a).tolist())
 
 
-def whole(a):
-    """An array of floats or fractions as whole numbers over one denominator."""
-    numbers, under = np.frompyfunc(lambda v: v.as_integer_ratio(), 1, 2)(a)
-    return numbers * ((denominator := math.lcm(*under.flat)) // under), denominator
+def units(a, K):
+    """Floats as whole numbers of units 2^-K, rounded down: n 2^(shift - K) with n of 53 bits."""
+    part, power = np.frexp(np.asarray(a, dtype=np.float64))
+    n, shift = np.ldexp(part, 53).astype(np.int64).astype(object), (power + (K - 53)).astype(object)
+    return (n << np.maximum(shift, 0)) >> np.maximum(-shift, 0)
+
+
+def sparse(w, K):
+    """A matrix in units: rows and values of its nonzero entries, column by column; which columns, and their starts."""
+    at, rows = np.nonzero(w.T)
+    return rows, units(w[rows, at], K), *np.unique(at, return_index=True), w.shape[1]
 
 
 def times(A, W):
-    """A @ W; fractions as whole numbers (W is already), zeros left out: the same, but many times as fast."""
+    """A @ W, with W a matrix of floats or a sparse one."""
     if A.dtype != object:
         return A @ W
-    (rows, under), (N, denominator) = whole(A), W
-    products = [row[at] @ N[at] for row, at in zip(rows, map(np.flatnonzero, rows), strict=True)]
-    return np.array(products, dtype=object) * Fraction(1, under * denominator)
+    rows, values, columns, starts, width = W
+    product = np.zeros((len(A), width), dtype=object)
+    product[:, columns] = [np.add.reduceat(a[rows] * values, starts) for a in A]
+    return product
 
 
 def down(value):
@@ -95,52 +104,89 @@ def down(value):
     return near if near <= value else math.nextafter(near, -math.inf)
 
 
-def norm_up(parts, q):
-    """A fraction that is no less than the l_q norm of nonnegative fractions, and hardly more (q a fraction > 1)."""
-    top = max(parts)
+def norm(rows, q):
+    """The l_q norm of each row, all numbers >= 0: of whole numbers rounded up, of floats to (2 n + 100) roundings."""
+    top = rows.max(axis=1)
+    if q in (1, math.inf):
+        return rows.sum(axis=1) if q == 1 else top
+    if rows.dtype != object:  # in units of the largest, lest powers vanish
+        return top * ((rows / np.where(top > 0, top, 1.0)[:, None]) ** float(q)).sum(axis=1) ** (1 / float(q))
+    if q == 2:
+        return np.array([math.isqrt(max(s - 1, 0)) + (s > 0) for s in (rows * rows).sum(axis=1)], dtype=object)
     with localcontext(Context(prec=60)):  # powers are right to 1e-44 for all q below 1e16: 1e-40 is more than enough
-        power = Decimal(q.numerator) / Decimal(q.denominator)
-        ratios = [Decimal((v / top).numerator) / Decimal((v / top).denominator) for v in parts if v]
-        total = sum(ratio**power for ratio in ratios) ** (1 / power) * (1 + Decimal(10) ** -40)
-    return top * Fraction(total)
+        q, more = Decimal(q.numerator) / Decimal(q.denominator), 1 + Decimal(10) ** -40
+        sums = [sum((Decimal(v) / Decimal(m)) ** q for v in row if v) for row, m in zip(rows, top, strict=True)]
+        return np.array([math.ceil(m * Fraction(s ** (1 / q) * more)) for s, m in zip(sums, top, strict=True)], object)
 
 
-class Ball:
-    """{w : ||weights * w||_p <= r, low <= x + w <= high}, and sigma on it."""
+class Proof:
+    """A ball {w : ||weights * w||_p <= r, low <= x + w <= high}, and what is known of a network's neurons on it."""
 
-    def __init__(self, x, p, r, low, high, weights, exact):
-        self.p, self.r, self.weights, self.exact = p, r, weights, exact
-        self.num, self.boxed = fractions_of if exact else np.asarray, bool(np.isfinite([low, high]).any())
-        self.q = None if p in (1.0, math.inf) else Fraction(p) / (Fraction(p) - 1)
-        # weights times how far a coordinate can fall and rise, at most r, rounded up
-        ways = ([(*map(Fraction, (v, w)), e) for v, w, e in zip(x, weights, end, strict=True)] for end in (low, high))
-        rooms = ([r if math.isinf(e) else min(-down(-w * abs(Fraction(e) - v)), r) for v, w, e in way] for way in ways)
-        self.fall, self.rise = map(np.array, rooms)
-        far = np.nextafter(r / weights, np.inf)
+    def __init__(self, W, b, clauses, x, p, r, low, high, weights, exact, given=None):
+        K = fineness(*W, *b, x, r, *sum(clauses, ())) if exact else None
+        self.p, self.r, self.K, self.boxed = p, r, K, bool(np.isfinite([low, high]).any())
+        self.q = {1.0: math.inf, math.inf: 1}.get(p) or Fraction(p) / (Fraction(p) - 1)
+        self.unit, self.num = (1.0, np.asarray) if K is None else (1 << K, lambda a: units(a, K))
+        # rounded up: 1 / weights; weights times how far a coordinate can fall and rise, at most r; |w_j|
+        self.inverse = np.array([-down(-1 / Fraction(w)) for w in weights])
+        rooms = np.nextafter(np.nextafter([x - low, high - x], np.inf) * weights, np.inf)
+        self.rooms, far = np.minimum(rooms, r), np.nextafter(r * self.inverse, np.inf)
         self.box = np.clip([np.nextafter(x - far, -np.inf), np.nextafter(x + far, np.inf)], low, high)  # v is in it
+        self.L, self.floats, self.net, self.W = len(W) - 1, W, (W, b), W if K is None else [sparse(w, K) for w in W]
+        self.b, self.x, self.far = [self.num(v) for v in b], self.num(x), self.num(far)
+        self.widths = [len(x)] + [len(v) for v in b[:-1]]
+        self.starts = np.cumsum([0, *self.widths[1:]])  # the neurons of layer k = 1, .. begin at starts[k - 1]
+        self.part = [slice(0), *map(slice, self.starts[:-1], self.starts[1:])]
+        eps = 1.06 / (2.0**53 / (4 * (sum(self.widths) + len(b[-1])) + 256) - 1)
+        self.eps, self.tiny, self.slip, large = (eps, TINY, 1e-15, LARGE) if K is None else (0, 0, 0, np.inf)
+        growth = np.ones(len(b[-1]))  # of coefficients on their way down
+        for w in reversed(W):
+            growth = np.maximum(growth, 1.0) @ np.abs(w)
+            need((growth < large).all() or K, "products of weights exceed 1e75: try --exact")
+        self.start = self.known = np.zeros((3, self.starts[-1]))  # lo, hi, and how it was split (1 on, -1 off, 0 not)
+        self.err, self.P = self.num(0 * self.known[0]), [np.abs(x)]  # P bounds |x^k| on the ball
+        # more than |W^0_j.w| on the ball; 1e-300 for products that vanish, r may be large
+        reach = r * norm(np.abs(W[0]) * self.inverse + 1e-300, self.q) * 1.01 + TINY
+        for k in range(1, self.L + 1):  # the start of the page
+            M, part = (np.abs(W[k - 1]) @ self.P[k - 1] + np.abs(b[k - 1])) * (1 + 1e-9) + TINY, self.part[k]
+            size, slips = (M + reach) * (1 + 1e-9), 3 * M + reach
+            need((size < large).all(), "numbers beyond 1e75 can occur on this ball: try --exact")
+            self.known[:2, part], sign = [-size, size], [[1.0], [-1.0]]
+            self.err[part] = self.num(self.eps * (4 * size + slips) + self.tiny)
+            at, side = np.tile(np.arange(part.start, part.stop), 2), np.repeat([1, -1], len(M))
+            slopes = 1.0 * (self.known[1:2] > -self.known[:1] * (1 + 1e-9))  # lower lines: that of the nearer side
+            self.use(k, at, side, 0.0 * at, 0.0 * at, np.inf, slopes, 0 * slopes, None)
+            if given is not None:  # on a box: interval arithmetic, and what is known of the box that it was cut from
+                w, ends = W[k - 1], self.box if k == 1 else np.maximum(self.known[:2, self.part[k - 1]], 0.0)
+                sums = np.array([(w * np.where(w > 0, u, v)).sum(axis=1) for u, v in (ends, ends[::-1])]) + b[k - 1]
+                bounds = sign * self.known[:2, part], sign * sums - eps * size - TINY, sign * given[:, part]
+                self.known[:2, part] = given[:, part] = sign * np.maximum.reduce(bounds)
+            Z, reach = np.abs(self.known[:2, part]).max(axis=0), 0.0
+            self.err[part] = self.num(self.eps * (4 * Z + slips) + self.tiny)
+            self.P.append(np.maximum(self.known[1, part], 0.0))
+        self.outputs = self.num((np.abs(W[-1]) @ self.P[-1] + np.abs(b[-1]) + reach) * (1 + 1e-9))
 
-    def sigma(self, T):
-        """For each row t of T the largest -t.w on the ball, rounded up."""
-        size, room = abs(T) / self.num(self.weights), np.where(T > 0, self.fall, self.rise)
-        keep = np.full(T.shape, 0.0 if math.isinf(self.p) else 1e300)
+    def scale(self, A, s):
+        """A s in the units of A, rounded down: for 0 <= s <= 1 between 0 and A."""
+        return A * s if self.K is None else (A * s) >> self.K
+
+    def floor(self, values, m):
+        """Numbers in units m as floats that are no larger; less than 0 where they are 0, as with floats."""
+        return values if self.K is None else np.nextafter([down(Fraction(v, self.unit**m)) for v in values], -np.inf)
+
+    def sigma(self, T, m):
+        """For each row t of T, in units m, the largest -t.w on the ball, rounded up, in units m + 1."""
+        size = -self.scale(-np.abs(T), -self.num(-self.inverse))
+        part, (fall, rise) = 0 * size if math.isinf(self.p) else size, -self.num(-self.rooms)
         if self.boxed and not math.isinf(self.p):
-            keep = self.kept(size.astype(np.float64), room)
-        part = np.minimum(size, self.num(keep))
-        total = self.num(self.r) * self.dual_norm(part) + ((size - part) * self.num(room)).sum(axis=1)
-        return total if self.exact else total * (1.0 + (4 * T.shape[1] + 256) * 2.3e-16) + TINY
-
-    def dual_norm(self, part):
-        """||part||_q row by row: rounded up if exact, else up to (2 n + 100) roundings."""
-        if self.q is None:
-            return part.sum(axis=1) if math.isinf(self.p) else part.max(axis=1)
-        if part.dtype == object:
-            return np.array([norm_up(list(row), self.q) for row in part], dtype=object)
-        top, q = part.max(axis=1), float(self.q)  # in units of the largest, lest powers vanish
-        return top * ((part / np.where(top > 0, top, 1.0)[:, None]) ** q).sum(axis=1) ** (1 / q)
+            keep = self.kept((size / self.unit**m).astype(np.float64), np.where(T > 0, *self.rooms))
+            part = np.minimum(size, keep if self.K is None else units(keep, self.K * m))
+        total = -self.num([-self.r]) * norm(part, self.q) + ((size - part) * np.where(T > 0, fall, rise)).sum(axis=1)
+        return total if self.K else total * (1.0 + (4 * T.shape[1] + 256) * 2.3e-16) + TINY
 
     def kept(self, size, room):
         """The most that each coordinate keeps in t1: the best split, or nearly (any is sound)."""
-        p, q, share = self.p, math.inf if self.q is None else float(self.q), np.minimum(room / self.r, 1.0)
+        p, q, share = self.p, float(self.q), np.minimum(room / self.r, 1.0)
         fills = np.where(share > 0, size / share ** (p - 1), np.inf)  # m below which a coordinate is full
         order, ends = np.argsort(-fills, axis=1), np.array([[0.0]] * len(size))
         fills, logs, used = (np.take_along_axis(a, order, 1) for a in (fills, np.log(size), share**p))
@@ -150,49 +196,7 @@ class Ball:
         m = np.exp(np.hstack([norms[:, ::-1], ends - np.inf])) / np.maximum(left, 0.0) ** (1 / q)
         good = (left > 0) & (m <= np.hstack([ends + np.inf, fills]))  # the first i are full, given that m
         last = size.shape[1] - good[:, ::-1].argmax(axis=1)
-        return np.take_along_axis(m, last[:, None], 1) * share ** (p - 1)
-
-
-class Proof:
-    """What is known of the neurons of a network on a ball, and the descents. Neurons are counted over all layers."""
-
-    def __init__(self, W, b, x, ball, exact, given=None):
-        self.exact, self.ball, self.num, self.L, self.floats = exact, ball, ball.num, len(W) - 1, W
-        self.widths = [len(x)] + [len(v) for v in b[:-1]]
-        self.starts = np.cumsum([0, *self.widths[1:]])  # the neurons of layer k = 1, .. begin at starts[k - 1]
-        self.part = [slice(0), *map(slice, self.starts[:-1], self.starts[1:])]
-        self.W, self.b, self.x = [whole(w) if exact else w for w in W], [self.num(v) for v in b], self.num(x)
-        eps = 1.02 / (2.0**53 / (4 * (sum(self.widths) + len(b[-1])) + 256) - 1)
-        self.eps, self.tiny, self.slip = (Fraction(0),) * 3 if exact else (eps, TINY, 1e-15)
-        reach = ball.r * Ball.dual_norm(ball, np.abs(W[0]) / ball.weights + 1e-300) * (1 + 1e-9) + TINY
-        self.reach = self.num(reach)  # at least |W^0_j.w| on the ball; 1e-300 for quotients that vanish, r may be large
-        growth = np.ones(len(b[-1]))  # of coefficients on their way down
-        for w in reversed(W):
-            growth = np.maximum(growth, 1.0) @ np.abs(w)
-            need(exact or (growth < LARGE).all(), "products of weights exceed 1e75: try --exact")
-        self.start = self.known = np.zeros((3, self.starts[-1]))  # lo, hi, and how it was split (1 on, -1 off, 0 not)
-        self.err, self.P = self.num(0 * self.known[0]), [np.abs(x)]  # P bounds |x^k| on the ball
-        for k in range(1, self.L + 1):  # the start of the page
-            M, part = (np.abs(W[k - 1]) @ self.P[k - 1] + np.abs(b[k - 1])) * (1 + 1e-9) + TINY, self.part[k]
-            size = (M + (reach if k == 1 else 0.0)) * (1 + 1e-9)
-            need((size < (np.inf if exact else LARGE)).all(), "numbers beyond 1e75 can occur on this ball: try --exact")
-            self.known[:2, part] = -size, size
-            self.err[part] = self.num(float(self.eps) * (4 * size + 3 * M) + float(self.tiny))
-            at, side = np.tile(np.arange(part.start, part.stop), 2), np.repeat([1, -1], len(M))
-            slopes, sign = np.tile(self.nearer(), (len(at), 1)), [[1.0], [-1.0]]
-            self.use(k, at, side, 0.0 * at, 0.0 * at, np.inf, slopes, 0 * slopes, None)
-            if given is not None:  # on a box: interval arithmetic, and what is known of the box that it was cut from
-                w, ends = W[k - 1], ball.box if k == 1 else np.maximum(self.known[:2, self.part[k - 1]], 0.0)
-                sums = np.array([(w * np.where(w > 0, u, v)).sum(axis=1) for u, v in (ends, ends[::-1])]) + b[k - 1]
-                bounds = sign * self.known[:2, part], sign * sums - eps * size - TINY, sign * given[:, part]
-                self.known[:2, part] = given[:, part] = sign * np.maximum.reduce(bounds)
-            Z = np.abs(self.known[:2, part]).max(axis=0)
-            self.err[part] = self.num(float(self.eps) * (4 * Z + 3 * M) + float(self.tiny))
-            self.P.append(np.maximum(self.known[1, part], 0.0))
-        self.outputs = self.num((np.abs(W[-1]) @ self.P[-1] + np.abs(b[-1])) * (1 + 1e-9))
-
-    def nearer(self):  # the slopes of lower lines without a reason for others: that of the nearer side
-        return 1.0 * (self.known[1] > -self.known[0] * (1 + 1e-9))
+        return np.clip(np.nan_to_num(np.take_along_axis(m, last[:, None], 1) * share ** (p - 1)), 0.0, 1e300)
 
     def sides(self):
         lo, hi, phase = self.known
@@ -200,69 +204,67 @@ class Proof:
         return on.astype(int) - (~on & ((phase < 0) | (hi <= 0)))
 
     def bend(self, k, neg, facets):
-        """What facets take of the chords' coefficients neg (0 where not open), and what they add to A, c and err."""
+        """What facets leave to chords of the coefficients neg (0 where not open), and what they add to A, c and err."""
         under, own, more = self.part[k - 1], 0 * neg, self.num(np.zeros((len(neg), self.widths[k - 1] + 2)))
-        box = self.num(np.maximum(self.known[:2, under], 0) * (self.sides()[under] >= 0) if k > 1 else self.ball.box)
+        low, high = np.maximum(self.known[:2, under], 0) * (self.sides()[under] >= 0) if k > 1 else self.box
+        box = np.array([self.num(low), -self.num(-high)])
         for r, at, share, parts in facets:
             j = at - self.part[k].start
             if 0 <= j < neg.shape[1] and neg[r, j] < 0:
-                i, b, own[r, j] = np.flatnonzero(self.floats[k - 1][j]), self.b[k - 1][j], neg[r, j] * self.num(share)
-                y, a = box[:, i], self.num(parts) * (w := self.num(self.floats[k - 1][j, i]))
-                line = max(np.max(-a * y, axis=0).sum(), b + np.max((w - a) * y, axis=0).sum())
-                terms = np.abs(w) @ np.max(np.abs(y), axis=0) + abs(b)
-                more[r, [*i, -2, -1]] += own[r, j] * np.append(a, [line, -self.err[at] - 6 * self.eps * terms])
-        return own, more[:, :-2], more[:, -2], more[:, -1]
+                i, b = np.flatnonzero(w := self.floats[k - 1][j]), self.b[k - 1][j]
+                y, (a, w), s = box[:, i], self.num(np.array([parts * w[i], w[i]])), self.num([share])  # any a will do
+                line = max(np.max(-a * y, axis=0).sum(), b * self.unit + np.max((w - a) * y, axis=0).sum())
+                line, own[r, j] = -self.scale(-line, 1), self.scale(neg[r, j], s[0])  # line: rounded up
+                slip = self.err[at] + 6 * self.eps * (np.abs(w) @ np.max(np.abs(y), axis=0) + abs(b))
+                more[r, [*i, -2, -1]] += own[r, j] * np.array([*a, line, -slip], dtype=a.dtype)
+        return neg - own, more[:, :-2], more[:, -2], more[:, -1]
 
-    def descend(self, A, c, err, top, slopes, splits, facets=()):
-        """From rows A over x^top to h, c over w, the size of h.w, and A, c, err over each x^k."""
-        size, sides, kept = 0 * err, self.sides(), {}
+    def descend(self, A, c, err, m, top, slopes, splits, facets=()):
+        """From rows A.x^top + c in units m to h.w + c: h, c, m of h, and A, c, err, m over each x^k."""
+        sides, kept = self.sides(), {}
         for k in range(top, 0, -1):
             part, side, free = self.part[k], sides[self.part[k]], sides[self.part[k]] == 0
             lo, hi = np.where(free, self.known[:2, part], [[-1.0], [1.0]])
-            lo, hi, su = self.num(lo), self.num(hi), self.num(np.minimum(hi / (hi - lo), 1.0))
-            iu = np.maximum(-su * lo, (1 - su) * hi)  # above relu at both ends, so in between
-            iu = np.where(free, iu * (1 + self.slip) + self.tiny * self.tiny, 0 * iu)  # 1e-300 against underflow
-            neg, beta = np.minimum(A, 0), np.maximum(splits[:, part] * side, 0)
-            up, own = (A - neg) * slopes[:, part], 0
-            if facets:
-                own, line, constant, slip = self.bend(k, np.where(free, neg, 0 * neg), facets)
-                neg, c, err = neg - own, c + constant, err + slip
-            S = np.where(free, up + neg * su, np.where(side > 0, A, 0 * A)) - beta * side
-            c, err = c + neg @ iu + S @ self.b[k - 1], err + (np.abs(A) * (side >= 0) + beta) @ self.err[part]
-            A = times(S, self.W[k - 1]) + line if facets else times(S, self.W[k - 1])
-            size = (np.abs(S) + np.abs(own)) @ self.reach * 101 / 100 if k == 1 else size
-            kept[k - 1] = (A, c, err)
-        return A, c + A @ self.x - (err + self.eps * size) * 103 / 100 - self.tiny, size, kept
+            lo, hi, su = self.num(lo), -self.num(-hi), self.num(np.minimum(hi / (hi - lo), 1.0))
+            beta = np.maximum(splits[:, part] * side, 0) * self.unit ** (m - 1)
+            neg = np.where(free, np.minimum(A, 0), 0)
+            up = np.where(free, self.scale(np.maximum(A, 0), slopes[:, part]), np.where(side > 0, A, 0))
+            neg, line, constant, slip = self.bend(k, neg, facets) if facets else (neg, 0, 0, 0)
+            err = err + slip + (np.abs(A) * (side >= 0) + beta) @ self.err[part]
+            chord = self.scale(neg, su)  # neg relu(z) - chord z is concave: least at an end of [lo, hi]
+            S = up + chord - beta * side
+            c = c * self.unit + constant + np.minimum(-chord * lo, (neg - chord) * hi).sum(axis=1) + S @ self.b[k - 1]
+            A, m = times(S, self.W[k - 1]) + line, m + 1
+            kept[k - 1] = (A, c, err, m)
+        return A, c * self.unit + A @ self.x - err - self.tiny, m, kept
 
     def halfspace(self, C, d, mu, alpha, beta, facets=()):
-        """g, s with g.w + s <= F where unsafe, the size of g.w, A_k, c_k by layer; is g.w + s > 0 on the ball?"""
+        """g, s with g.w + s <= F where unsafe, m of g, A_k, c_k by layer; is g.w + s > 0 on the ball?"""
         C, d, mu = self.num(C), self.num(d), self.num(mu)[None]
-        A, c, total = times(mu @ C, self.W[-1]), mu @ (C @ self.b[-1] - d), mu @ np.abs(C)
+        A, c, total = times(mu @ C, self.W[-1]), mu @ (C @ self.b[-1] - d * self.unit), mu @ np.abs(C)
         err = 4 * self.eps * (total @ self.outputs + mu @ np.abs(d)) + self.tiny
-        splits = self.num(beta)[None] * self.sides()
-        g, s, size, kept = self.descend(A, c, err, self.L, self.num(alpha)[None], splits, facets)
-        if self.L == 0:  # what mu C W^0 was rounded by meets w at once
-            size, s = total @ self.reach * 2, s - self.eps * (total @ self.reach) * 4
-        excludes = s[0] < math.inf and s[0] * (1 - self.slip) > self.ball.sigma(g)[0]  # Theorem 2
-        return g, s, size, kept, bool(excludes)
+        lines = (self.num(v)[None] for v in (alpha, beta * self.sides()))
+        g, s, m, kept = self.descend(A, c, err, 3, self.L, *lines, facets)
+        return g, s, m, kept, bool(s[0] < math.inf and s[0] * (1 - self.slip) > self.sigma(g, m)[0])  # Theorem 2
 
     def use(self, k, at, side, pull, lam, limit, slopes, splits, half, facets=()):
         """Bound neurons of layer k (Theorem 3); False when one has no value left."""
-        t, lam, own = self.num(side), self.num(lam), at - self.starts[k - 1]
-        A, c, err = t[:, None] * self.num(self.floats[k - 1][own]), t * self.b[k - 1][own], self.err[at]
+        t, lam, own = side[:, None], self.num(lam), at - self.starts[k - 1]
+        A, c, err, m = t * self.num(self.floats[k - 1][own]), side * self.b[k - 1][own], self.err[at], 1
         if pull.any():
-            (row, constant, slip), pull = half[3][k - 1], self.num(pull)
+            (row, constant, slip, m), pull = half[3][k - 1], self.num(pull)
             terms = np.abs(row) @ self.num(self.P[k - 1]) + np.abs(constant)
-            A, c = A + pull[:, None] * row, c + pull * constant
-            err = err + pull * (4 * self.eps * terms + slip * 102 / 100)
+            A, c = A * self.unit**m + pull[:, None] * row, c * self.unit**m + pull * constant
+            err, m = err + pull * (4 * self.eps * terms + slip), m + 1
         slopes, splits = (self.num(table[:, : self.starts[k - 1]]) for table in (slopes, splits))
-        h, c, size, _ = self.descend(A, c, err, k - 1, slopes, splits, facets)
-        terms = np.abs(c) + (self.reach[at] if k == 1 else size)
+        h, c, m, _ = self.descend(A, c, err, m, k - 1, slopes, splits, facets)
+        terms = np.abs(c) + np.abs(h) @ self.far
         if half is not None:
-            h, c = h + lam[:, None] * half[0], c + lam * half[1]
-            terms = terms + lam * (np.abs(half[1]) + half[2])  # what cancels in h + lam g was rounded before
-        value = c - (drop := self.ball.sigma(h)) - self.slip * (terms + drop) - self.tiny
-        value = np.nextafter([down(v) for v in value], -np.inf) if self.exact else value  # zero: open, as in floats
+            (g, s, n, *_), most = half, max(m, half[2] + 1)
+            own, lam = self.unit ** (most - m), lam * self.unit ** (most - n - 1)
+            h, c, m = h * own + lam[:, None] * g, c * own + lam * s, most
+            terms = terms + lam * (np.abs(s) + np.abs(g) @ self.far)  # what cancels in h + lam g was rounded before
+        value = self.floor(c - (drop := self.sigma(h, m)) - self.slip * (terms + drop) - self.tiny, m + 1)
         value = np.where(np.isfinite(value), np.minimum(value, limit), -np.inf)
         np.maximum.at(self.known[0], at[side > 0], value[side > 0])
         np.minimum.at(self.known[1], at[side < 0], -value[side < 0])
@@ -296,8 +298,7 @@ def numbers(t, name, top=None, least=0.0, most=MOST):
         need(a.ndim == 1 and a.dtype.kind in "iu" and ((a >= 0) & (a < top)).all(), f"{name}: no numbers below {top}")
         return a.astype(np.int64)
     a = a / float(np.iinfo(a.dtype).max) if a.dtype.kind == "u" and a.dtype.itemsize <= 2 and most == 1.0 else a
-    good = a.dtype.kind == "f" and ((a >= least) & (a <= most)).all()
-    need(good, f"a number in {name} is below {least:g}, above {most:g} or none at all")
+    need(a.dtype.kind == "f" and ((a >= least) & (a <= most)).all(), f"{name}: not from {least:g} to {most:g}")
     return a.astype(np.float64)
 
 
@@ -335,8 +336,8 @@ def prove_tree(proof, C, d, t):
     need(t["side"].dtype.kind == "i" and (np.abs(side) == 1).all(), "a row's side must be +1 or -1")
     use, objective = numbers(t, "row", len(target)), numbers(t, "objective", len(mu))
     ends = np.concatenate([[0], np.cumsum(steps)]), np.concatenate([[0], np.cumsum(uses)])
-    need(layer.shape == steps.shape == neuron.shape and len(layer) and neuron.dtype.kind in "iu", "nodes do not fit")
     limit = numbers(t, "limit", least=-np.inf, most=np.inf) if "limit" in t else np.full(len(lam), np.inf)
+    need(layer.shape == steps.shape == neuron.shape and len(layer) and neuron.dtype.kind in "iu", "nodes do not fit")
     need(len(objective) == len(uses) == ends[0][-1] and limit.shape == use.shape == lam.shape, "steps do not fit")
     need(len(use) == ends[1][-1] and side.shape == pull.shape == target.shape, "uses or rows do not fit")
     below = proof.starts[(own := np.searchsorted(proof.starts, target, side="right")) - 1]  # own: layers from 1
@@ -371,41 +372,43 @@ def prove_tree(proof, C, d, t):
     return walk(layer == 0, proof.start.copy(), is_empty, halves)
 
 
-def prove_boxes(W, b, C, d, box, t, exact):
+def prove_boxes(proof, C, d, t):
     """Walk a tree that cuts boxes of inputs; the number of its leaves, which are cut further: cuts need no trust."""
     axis, cut = t["axis"], t["cut"].astype(np.float64)
     good = axis.ndim == 1 and axis.shape == cut.shape and axis.dtype.kind == "i" and t["cut"].dtype.kind == "f"
-    need(good and np.isfinite(cut[axis >= 0]).all() and (axis < box.shape[1]).all(), "a box tree's arrays do not fit")
-    box = np.hstack([box, [[-np.inf], [np.inf]] * np.ones(sum(map(len, b[:-1])))])  # what is known of neurons: nothing
+    need(good and np.isfinite(cut[axis >= 0]).all() and (axis < len(proof.x)).all(), "a box tree's arrays do not fit")
+    box = np.hstack([proof.box, [[-np.inf], [np.inf]] * np.ones(proof.starts[-1])])  # of neurons nothing is known yet
 
     def halves(node, box):
         return [None if box is None else halved(box, axis[node], cut[node], above) for above in (True, False)]
 
-    return walk(axis < 0, box, lambda node, box: empty_box(W, b, C, d, box, exact, 10 if axis[node] < 0 else 0), halves)
+    return walk(axis < 0, box, lambda node, box: empty_box(proof, C, d, box, 10 if axis[node] < 0 else 0), halves)
 
 
-def empty_box(W, b, C, d, box, exact, cuts):
+def empty_box(root, C, d, box, cuts):
     """Is there no unsafe point in the box? Otherwise it is shaved in place, and cut in two up to `cuts` times."""
-    lo, hi = box[:, : W[0].shape[1]]
+    lo, hi = box[:, : len(root.x)]
     mid = np.clip(0.5 * lo + 0.5 * hi, lo, hi)
     r = float(np.maximum(hi - mid, mid - lo).max() * (1 + 1e-15)) + 1e-300
-    proof = Proof(W, b, mid, Ball(mid, math.inf, r, lo, hi, np.ones(len(mid)), exact), exact, box[:, len(mid) :])
-    alpha, mu, far = proof.nearer(), np.zeros(len(d)), 0 * lo
+    proof = Proof(*root.net, [(C, d)], mid, math.inf, r, lo, hi, 1.0 + 0 * mid, root.K, box[:, len(mid) :])
+    alpha, mu, far = 1.0 * (proof.known[1] > -proof.known[0]), np.zeros(len(d)), 0 * lo
     halves = [proof.halfspace(C, d, row, alpha, 0 * alpha) for row in np.eye(len(d))]
-    closed, G, s = any(half[4] for half in halves), *(np.array([h[i][0] for h in halves], np.float64) for i in (0, 1))
+    closed, m = any(half[4] for half in halves), halves[0][2]
+    G, s = (np.array([h[i][0] / proof.unit ** (m + i) for h in halves]).astype(np.float64) for i in (0, 1))
     for t in range(0 if closed else 64):  # a game: rows that exclude most of the points where their mixture mu is least
         mu[(t * s + G @ far).argmax()] += 1
         far -= np.sign(mu @ G) * (0.5 * hi - 0.5 * lo)
     halves.append(proof.halfspace(C, d, mu, alpha, 0 * alpha))
-    for g, s, size, *_ in halves:  # where g.w + s <= 0, coordinate j is within room of the end where g.w is least
-        least, slope = down(s[0] - proof.ball.sigma(g)[0] - proof.slip * (abs(s[0]) + size[0])), g[0].astype(np.float64)
+    for g, s, *_ in halves:  # where g.w + s <= 0, coordinate j is within room of the end where g.w is least
+        least = proof.floor(s - proof.sigma(g, m) - proof.slip * (np.abs(s) + np.abs(g) @ proof.far), m + 1)[0]
+        slope = (g[0] / proof.unit**m).astype(np.float64)
         room = np.abs(least / slope) * (1 + 1e-14) + 1e-14 * (np.abs(lo) + np.abs(hi))
         hi[:] = np.where((slope > TINY) & (least <= 0), np.minimum(hi, lo + room), hi)
         lo[:] = np.where((slope < -TINY) & (least <= 0), np.maximum(lo, hi - room), lo)
     j = int((hi - lo).argmax())
     parts = [halved(box, j, lo[j] + 0.5 * (hi[j] - lo[j]), above) for above in (False, True)]
-    closed |= halves[-1][4] or (lo > hi).any()
-    return closed or (cuts > 0 and all(p is None or empty_box(W, b, C, d, p, exact, cuts - 1) for p in parts))
+    closed = closed or halves[-1][4] or (lo > hi).any()
+    return closed or (cuts > 0 and all(p is None or empty_box(root, C, d, p, cuts - 1) for p in parts))
 
 
 def check(proof_path, network_path, exact):
@@ -423,38 +426,35 @@ def check(proof_path, network_path, exact):
     x, low, high, weights = (arrays.get(name, np.full(n, default)).astype(np.float64) for name, default in wanted)
     need(all(v.shape == (n,) for v in (x, low, high, weights)), "x, the domain or the weights do not fit the network")
     need(header["x_sha256"] == hashlib.sha256(x.astype("<f8").tobytes()).hexdigest(), "x does not match its hash")
-    need(np.isfinite(x).all() and p >= 1 and 0 <= r < math.inf, "x, the norm or the radius is no number in range")
+    good = np.isfinite(x).all() and p >= 1 and 0 <= r < math.inf and ((weights >= 1e-50) & (weights <= 1e50)).all()
+    need(good, "x, the norm, the radius or a weight is no number in range")
     need(((low <= x) & (x <= high)).all(), "x is outside of the domain")
-    need(((weights >= 1e-50) & (weights <= 1e50)).all(), "a weight is out of range")
     clauses = [tuple(arrays[f"{c}{i}"].astype(np.float64) for c in "Cd") for i in range(len(header["targets"]))]
     check_clauses(clauses, header["targets"], label, asked, len(b[-1]))
     need(exact or all(np.abs(a).max() < LARGE for a in (x, r, *(C for C, _ in clauses))), "x, r or C exceed 1e75")
-    leaves, ball = 0, Ball(x, p, r, low, high, weights, exact)
-    proof = Proof(W, b, x, ball, exact) if r > 0 else None
+    leaves, proof = 0, Proof(W, b, clauses, x, p, r, low, high, weights, exact) if r > 0 else None
     for i in range(len(clauses)):
         tree = {name[: -len(str(i))]: a for name, a in arrays.items() if name.rstrip("0123456789") + str(i) == name}
         need("axis" in tree or "steps" in tree, "a tree is missing, or of format 1, which this checker does not read")
-        if "axis" in tree and r > 0:
-            if "weights" in arrays:  # cuts are of weights * (v - x); rounding is harmless
+        if r > 0:
+            if "axis" in tree and "weights" in arrays:  # cuts are of weights * (v - x); rounding is harmless
                 tree["cut"] = x[(at := np.clip(tree["axis"], 0, n - 1))] + tree["cut"] / weights[at]
-            leaves += prove_boxes(W, b, *clauses[i], ball.box.copy(), tree, exact)
-        elif r > 0:
-            leaves += prove_tree(proof, *clauses[i], tree)
+            leaves += (prove_boxes if "axis" in tree else prove_tree)(proof, *clauses[i], tree)
     witness = "there is no witness"
     need("witness" in arrays or r > 0 or not is_unsafe(W, b, x, clauses), "x itself is unsafe")
     if "witness" in arrays:
         v = arrays["witness"].astype(np.float64)
-        need(v.shape == x.shape and np.isfinite(v).all(), "the witness does not fit x")
-        need(((low <= v) & (v <= high)).all(), "the witness is outside the domain")
-        need(is_unsafe(W, b, v, clauses), "the witness is not unsafe")
-        moved = abs(fractions_of(v) - fractions_of(x)) * fractions_of(weights)
-        upper = 0 - down(-(max(moved) if math.isinf(p) else sum(moved) if p == 1.0 else norm_up(moved, Fraction(p))))
+        good = v.shape == x.shape and ((low <= v) & (v <= high) & np.isfinite(v)).all()
+        need(good and is_unsafe(W, b, v, clauses), "the witness does not fit x or the domain, or is not unsafe")
+        K = fineness(v, x, weights)
+        moved = np.abs(units(v, K) - units(x, K)) * units(weights, K)
+        upper = 0 - down(-Fraction(norm(moved[None], p if p in (1.0, math.inf) else Fraction(p))[0], 1 << 2 * K))
         need(upper * (1 - 1e-9) <= header["upper"] <= upper * (1 + 1e-9) + 1e-12, f"the witness is at distance {upper}")
         witness = f"the witness, which is unsafe, lies at distance {upper:.17g}"
     span, *box = (f"{v.min():.17g} to {v.max():.17g}" for v in (weights, low, high, high - low))
-    norm = ("l_inf" if math.isinf(p) else f"l_{p:.17g}") + f" (weights {span})" * ("weights" in arrays)
-    box = " inside the domain (low {}, high {}, width {})".format(*box) * ball.boxed
-    where = f"within {norm} distance {r:.17g} of x{box}"
+    length = ("l_inf" if math.isinf(p) else f"l_{p:.17g}") + f" (weights {span})" * ("weights" in arrays)
+    where = f"within {length} distance {r:.17g} of x"
+    where += " inside the domain (low {}, high {}, width {})".format(*box) * bool(np.isfinite([low, high]).any())
     claim = f"every point {where} is given class {label}" if r > 0 else "nothing is claimed of points around x"
     if r > 0 and (label is None or asked is not None):
         claim = f"no point {where} " + ("has an unsafe output" if label is None else f"is given class {asked}")
@@ -468,8 +468,8 @@ def check_clauses(clauses, targets, label, asked, classes):
     wanted = [] if label is None else [j for j in range(classes) if j != label] if asked is None else asked
     need(set(wanted) <= set(targets) and (label is None or (wanted and label in range(classes))), "a class is left out")
     for (C, d), j in zip(clauses, targets, strict=True):
-        need(d.shape == (len(d) or 1,) and C.shape == (len(d), classes), "a clause's arrays do not fit")
-        need(np.isfinite([*C.flat, *d]).all(), "a clause has a number that is none")
+        good = d.shape == (len(d) or 1,) and C.shape == (len(d), classes) and np.isfinite([*C.flat, *d]).all()
+        need(good, "a clause's arrays do not fit, or have a number that is none")
         if label is not None:
             need(j in range(classes) and j in wanted, "a clause names no other class, or one that is not asked for")
             others = [label] if asked is None else [k for k in range(classes) if k != j]
@@ -478,10 +478,10 @@ def check_clauses(clauses, targets, label, asked, classes):
 
 
 def is_unsafe(W, b, v, clauses):
-    h = fractions_of(v)
-    for i, (matrix, bias) in enumerate(zip(W, b, strict=True)):
-        h = times((np.maximum(h, 0) if i else h)[None], whole(matrix.T))[0] + fractions_of(bias)
-    return any((fractions_of(C) @ h <= fractions_of(d)).all() for C, d in clauses)
+    h = units(v, K := fineness(*W, *b, v, *sum(clauses, ())))
+    for k, (w, bias) in enumerate(zip(W, b, strict=True), 1):
+        h = times((np.maximum(h, 0) if k > 1 else h)[None], sparse(w.T, K))[0] + (units(bias, K) << k * K)
+    return any((units(C, K) @ h <= units(d, K) << (len(W) + 1) * K).all() for C, d in clauses)
 
 
 def main(arguments):

@@ -1,4 +1,5 @@
-"""Three checkers on the same file, changed or not: the package's in floats and in balls, and the stand-alone one."""
+"""Three checkers on the same file, changed or not: the package's in floats and in balls, and the stand-alone one in
+floats and in whole numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from numpy.random import Generator
 import layercert as lc
 from helpers.standalone import alone
 from layercert.certificate.checker import Report
-from layercert.certificate.claim import Certificate, load_certificate
+from layercert.certificate.claim import BoxTree, Certificate, load_certificate
 from layercert.errors import LayerCertError
 from layercert.network import Network
 from soundness.judge import claim_faults
@@ -74,7 +75,15 @@ def verdicts(network: Network, certificate: Certificate, folder: Path, balls: bo
             said[name] = "" if report.ok else report.reason
         except LayerCertError as error:
             said[name] = f"cannot be read: {error}"
+    said["alone"] = _alone(path, folder / "network.npz")
+    if balls and not any(isinstance(tree, BoxTree) for tree in certificate.trees):  # whose leaves it would cut further
+        said["alone, exact"] = _alone(path, folder / "network.npz", "--exact")
+    return said
+
+
+def _alone(*arguments: Path | str) -> str:
+    """Why the stand-alone checker refuses a file; empty where it does not."""
     heard = io.StringIO()
     with contextlib.redirect_stderr(heard), contextlib.redirect_stdout(io.StringIO()):
-        code = alone.main([str(path), str(folder / "network.npz")])
-    return {**said, "alone": "" if code == 0 else heard.getvalue().strip() or f"code {code}"}
+        code = alone.main([str(each) for each in arguments])
+    return "" if code == 0 else heard.getvalue().strip() or f"code {code}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from layercert.attack.strict import examine, harden
-from layercert.certify import Recording, Unproved, prove
+from layercert.certify import BY_RATIONALS, Recording, Unproved, prove
 from layercert.certify.branches import prove_branches
 from layercert.errors import OptionError
 from layercert.how import How, Watch, deadline_of
@@ -386,7 +386,7 @@ def _certified(session: Session, result: Result, time_limit: float | None) -> Re
             end = deadline_of(time_limit)
             proof = prove(problem, far, result.witness, result.upper, end, by_boxes, recording, session.searched)
         if proof.radius <= session.searched < far:
-            notes.append("the bound was proved in rational arithmetic, and float64 proves the certificate's only")
+            notes.append(f"{BY_RATIONALS}: the one here proves the distance {proof.radius:.6g}, as far as float64 does")
     except Unproved as error:
-        notes.append(f"no certificate: {error}")
+        notes.append(f"no certificate: {error}" + (f"; {BY_RATIONALS}" if session.searched < far else ""))
     return replace(result, certificate=proof, note="; ".join(filter(None, notes)))

@@ -17,7 +17,7 @@ import pytest
 
 import layercert as lc
 from helpers.facets import agree_on_random_trees, code_of, network_of, put, random_facets, verdicts, without
-from helpers.standalone import alone
+from helpers.standalone import around
 from layercert.certificate.balls import precision
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate, load_certificate
@@ -51,16 +51,16 @@ def test_the_line_is_above_relu_on_the_box_and_touches_it() -> None:
         w, b = rng.normal(size=n) * (rng.random(n) < 0.8), float(rng.normal())
         low, high = -rng.random(n), rng.random(n) * (rng.random(n) < 0.8)
         W, biases = [w[None], np.ones((2, 1))], [np.array([b]), np.zeros(2)]
-        ball = alone.Ball(np.zeros(n), math.inf, 1.0, low, high, np.ones(n), True)
-        proof = alone.Proof(W, biases, np.zeros(n), ball, True)
+        proof = around(W, biases, np.zeros(n), math.inf, 1.0, True, (low, high))
         parts = rng.random(np.count_nonzero(w))
-        _, a, c, _ = proof.bend(1, np.array([[Fraction(-1)]], dtype=object), [(0, 0, np.float64(1.0), parts)])
+        _, a, c, _ = proof.bend(1, np.array([[-proof.unit]], dtype=object), [(0, 0, 1.0, parts)])
+        a, c = ([Fraction(v, proof.unit**2) for v in units] for units in (a[0], c))
         gaps = []
         for corner in itertools.product(*zip(low, high, strict=True)):
             point = [Fraction(v) for v in corner]
             z = sum((Fraction(t) * v for t, v in zip(w, point, strict=True)), Fraction(b))
-            gaps.append(sum((-t * v for t, v in zip(a[0], point, strict=True)), -c[0]) - max(z, 0))
-        assert min(gaps) == 0
+            gaps.append(sum((-t * v for t, v in zip(a, point, strict=True)), -c[0]) - max(z, 0))
+        assert 0 <= min(gaps) <= Fraction(1, proof.unit)  # the constant is rounded up to a unit
 
 
 @pytest.mark.parametrize("boxed", [False, True])
@@ -124,13 +124,13 @@ def agree(setting: Setting, C: np.ndarray, d: np.ndarray, regions: Any, own: Obj
         assert halves.s[i] <= s and halves.s[i] == pytest.approx(s, rel=1e-9, abs=1e-11)
         for exact in (False, True):
             with np.errstate(all="ignore"):
-                around = alone.Ball(x, setting.p, setting.r, low, high, np.ones(4), exact)
-                proof = alone.Proof(net.weights, net.biases, x, around, exact)
+                proof = around(net.weights, net.biases, x, setting.p, setting.r, exact, (low, high), [(C, d)])
                 proof.known = np.array([regions.lo[i], regions.hi[i], regions.phase[i]])
                 other = proof.halfspace(C, d, own.mu[i], own.alpha[i], own.beta[i], listed(facets, net))
-            np.testing.assert_allclose(other[0][0].astype(float), g, rtol=1e-9, atol=1e-11)
+            theirs, constant = other[0][0] / proof.unit ** other[2], other[1][0] / proof.unit ** (other[2] + 1)
+            np.testing.assert_allclose(theirs.astype(float), g, rtol=1e-9, atol=1e-11)
             # outer boxes are rounded in other places, so exact constants may differ in their last digits
-            assert float(other[1][0]) <= s + 1e-13 and float(other[1][0]) == pytest.approx(s, rel=1e-9, abs=1e-11)
+            assert constant <= s + 1e-13 and constant == pytest.approx(s, rel=1e-9, abs=1e-11)
 
 
 def tree_of(net: Network, facets: Facets | None) -> StepTree:

@@ -125,6 +125,20 @@ def test_lines_move_no_farther_than_is_said() -> None:
     assert not doubt.lines(start, given).any()
 
 
+def test_a_neuron_that_reads_none_but_dead_ones_moves_nothing() -> None:
+    """Its range is nothing but rounding, so that its line can be any; where one of its inputs lives, that counts."""
+    rng = np.random.default_rng(4)
+    W = [rng.normal(size=(3, 2)), np.array([[1.0, -1.0, 0.0], [1.0, -1.0, 1.0]]), rng.normal(size=(2, 2))]
+    net = Network.from_arrays(W, [np.array([-50.0, -60.0, 0.5]), np.zeros(2), np.zeros(2)])
+    floats = StepFloats(Setting(net, np.zeros(2), 2.0, 1.0, None), 2.0)
+    doubt, start = Doubt(floats), floats.start
+    assert start.side[0, :2].tolist() == [-1, -1] and start.side[0, 3] == 0
+    assert 0 < start.hi[0, 3] - start.lo[0, 3] < 1e-9 and start.hi[0, 4] > 0.1
+    moves = doubt.lines(start, np.full((1, 10), -1))[0]
+    assert doubt.T[3] == 0 and moves[3] < 1e-9 and 0 < doubt.T[4] < 10
+    assert doubt.any  # the checker may find it off: the proof is tried
+
+
 def test_where_bounds_of_the_start_decide_a_closing_is_a_doubt() -> None:
     doubt, start = doubt_of(1e6)
     floats = doubt.floats

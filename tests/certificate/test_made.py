@@ -177,13 +177,14 @@ def test_box_trees_with_weights_in_the_stand_alone_checker(tmp_path: Path) -> No
     assert accepted >= 2
 
 
-@pytest.mark.parametrize("number", [0])
-def test_max_pooling_leaves_a_proof(number: int, no_second_search: None, tmp_path: Path) -> None:
-    """Leaves that few steps of an ascent do not close: the search's last halfspace does, or more steps."""
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_max_pooling_leaves_a_proof(norm: str, no_second_search: None, tmp_path: Path) -> None:
+    """Leaves that few steps of an ascent do not close: the search's last halfspace does, or more steps. In l_2 the root
+    has no rows that count if neurons whose range is nothing but rounding can move it (doubt.py): no proof in 20 s."""
     bench = lc.radiusbench()
-    row = next(r for r in bench.rows if r.network == "digits_cnn_pool" and r.input == number and r.norm == "linf")
+    row = next(r for r in bench.rows if r.network == "digits_cnn_pool" and r.input == 0)
     net, x = bench.network(row.network), bench.x(row)
-    r = lc.measure(net, x, "linf", domain=(0, 1), certificate=True)
+    r = lc.measure(net, x, norm, domain=(0, 1), certificate=True)
     assert r.status == "exact" and r.certificate is not None and r.certificate.leaves < 50
     assert check(net, r.certificate).ok
     net.save(tmp_path / "network.npz")

@@ -16,7 +16,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from helpers.facets import agree_on_random_trees, code_of, network_of, put, random_facets, verdicts, without
-from helpers.standalone import alone
+from helpers.standalone import around
 from layercert.certificate.balls import precision
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate, load_certificate
@@ -158,16 +158,13 @@ def agree(
         assert values[i] <= value and values[i] == pytest.approx(value, rel=1e-9, abs=1e-11)
         for exact in (False, True):
             with np.errstate(all="ignore"):
-                proof = alone.Proof(
-                    net.weights, net.biases, x,
-                    alone.Ball(x, setting.p, setting.r, low, high, np.ones(4), exact), exact,
-                )  # fmt: skip
+                proof = around(net.weights, net.biases, x, setting.p, setting.r, exact, (low, high), [(C, d)])
                 proof.known = np.array([regions.lo[node], regions.hi[node], regions.phase[node]], float)
                 halfspace = proof.halfspace(C, d, aim.mu, aim.alpha, aim.beta)
                 proof.known = known.copy()
                 proof.use(
-                    k + 1, uses.neuron[i : i + 1], uses.side[i : i + 1], uses.pull[i : i + 1], lams[i : i + 1], np.inf,
-                    slopes, splits, halfspace, listed([own[i]], net),
+                    k + 1, uses.neuron[i : i + 1], uses.side[i : i + 1].astype(int), uses.pull[i : i + 1],
+                    lams[i : i + 1], np.inf, slopes, splits, halfspace, listed([own[i]], net),
                 )  # fmt: skip
             other = float(proof.known[end, uses.neuron[i]]) * uses.side[i]
             assert other <= value + 1e-12 and other == pytest.approx(value, rel=1e-9, abs=1e-11)
@@ -203,9 +200,7 @@ def test_a_row_proves_no_more_than_is_true_in_rationals() -> None:
             least.append(sum(Fraction(weight) * max(value, 0) for weight, value in zip(V[0], z, strict=True)))
         true = {1: min(least), -1: -max(least)}
         setting = Setting(net, np.zeros(2), math.inf, float(r), None)
-        no_domain = np.full((2, 2), [[-np.inf], [np.inf]])
-        ball = alone.Ball(np.zeros(2), math.inf, float(r), *no_domain, np.ones(2), True)
-        proof = alone.Proof(net.weights, net.biases, np.zeros(2), ball, True)
+        proof = around(net.weights, net.biases, np.zeros(2), math.inf, float(r), True)
         floats = StepFloats(setting)
         for side in (1, -1):
             proved = []

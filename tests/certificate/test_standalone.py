@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import layercert as lc
-from helpers.standalone import SCRIPT, alone
+from helpers.standalone import SCRIPT, alone, around
 from layercert.certificate.checker import check
 from layercert.certificate.claim import BoxTree, Certificate, load_certificate
 from layercert.certificate.steps import NAMES, StepTree
@@ -229,11 +229,13 @@ def test_hostile_files_are_not_readable(
 def test_norms_are_bounded_from_above() -> None:
     rng = np.random.default_rng(0)
     for q in (Fraction(2), Fraction(3), Fraction(3, 2), Fraction(11, 10)):
-        parts = [Fraction(float(v)) for v in rng.random(5)]
-        bound = alone.norm_up(parts, q)
-        true = sum(float(v) ** float(q) for v in parts) ** (1 / float(q))
-        assert true * (1 - 1e-12) <= float(bound) <= true * (1 + 1e-12)
-    assert alone.norm_up([Fraction(9), Fraction(16)], Fraction(2)) ** 2 >= 337
+        parts = rng.random((1, 5))
+        bound = alone.norm(alone.units(parts, 80), q)[0]
+        true = (parts ** float(q)).sum() ** (1 / float(q))
+        assert true * (1 - 1e-12) <= bound / 2**80 <= true * (1 + 1e-12)
+    whole = np.array([[9, 16], [3, 4], [0, 0], [0, 7]], dtype=object)
+    assert alone.norm(whole, Fraction(2)).tolist() == [19, 5, 0, 7]  # the root of 337 is 18.36
+    assert all(u**3 >= v for u, v in zip(alone.norm(whole, Fraction(3)), (9**3 + 16**3, 91, 0, 343), strict=True))
 
 
 def test_a_neuron_that_is_zero_is_open_in_exact_arithmetic_too() -> None:
@@ -242,20 +244,28 @@ def test_a_neuron_that_is_zero_is_open_in_exact_arithmetic_too() -> None:
     b = [np.zeros(1), np.zeros(1), np.zeros(2)]
     x = np.ones(1)
     for exact in (False, True):
-        everywhere = np.full(1, -np.inf), np.full(1, np.inf)
-        proof = alone.Proof(W, b, x, alone.Ball(x, 2.0, 0.5, *everywhere, np.ones(1), exact), exact)
+        proof = around(W, b, x, 2.0, 0.5, exact)
         low, high, _ = proof.known[:, 1]
         assert low < 0 < high
         assert proof.sides()[1] == 0
 
 
 def test_exact_products_are_those_of_fractions() -> None:
-    """Whole numbers over one denominator, zeros left out; numbers of many sizes, rows and columns of nothing."""
+    """Whole numbers of small units, zeros left out; numbers of many sizes, rows and columns of nothing."""
     rng = np.random.default_rng(4)
     A, W = (rng.normal(size=shape) * 10.0 ** rng.integers(-200, 200, shape) for shape in ((3, 5), (5, 4)))
     A[1], W[:, 2], A[0, 1], W[3, 0] = 0.0, 0.0, 0.0, 5e-324
-    rows = alone.fractions_of(A) / 3
-    assert (alone.times(rows, alone.whole(W)) == rows @ alone.fractions_of(W)).all()
+    K = alone.fineness(A, W)
+    fractions = [np.array([[Fraction(v) for v in row] for row in M], dtype=object) for M in (A, W)]
+    units = [alone.units(M, K) for M in (A, W)]
+    assert all((M == F * 2**K).all() for M, F in zip(units, fractions, strict=True))
+    product = alone.times(units[0], alone.sparse(W, K))
+    assert (product == fractions[0] @ fractions[1] * 4**K).all() and product[0].any() and not product[1].any()
+
+
+def test_units_are_rounded_down() -> None:
+    numbers = np.array([0.0, 1.0, -1.0, 1.75, -1.75, 1e-30, -1e-30, 5e-324, -5e-324, 1e300])
+    assert alone.units(numbers, 1).tolist() == [0, 2, -2, 3, -4, 0, -1, 0, -1, 2 * int(1e300)]
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])

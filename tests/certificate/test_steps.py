@@ -16,7 +16,7 @@ import pytest
 
 import layercert as lc
 from helpers.onnx_models import build
-from helpers.standalone import alone
+from helpers.standalone import around
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate, load_certificate
 from layercert.certificate.lanes import Uses
@@ -193,7 +193,8 @@ def test_the_fall_is_exact_where_rooms_and_sizes_differ_by_many_orders(p: float)
         balls = StepBalls(setting).balls
         exact = deepest(setting, t)
         with np.errstate(all="ignore"):  # as in its main
-            checked = alone.Ball(x, p, setting.r, low, high, np.ones(len(x)), False).sigma(t[None])[0]
+            proof = around([np.zeros((1, n))], [np.zeros(1)], x, p, setting.r, False, (low, high))
+            checked = proof.sigma(t[None], 1)[0]
         for value in (fall(setting, t[None])[0], float(balls._fall(balls._matrix(t[None]), 0).upper()), checked):
             assert value == pytest.approx(exact, rel=1e-9, abs=1e-140)
 
@@ -206,8 +207,7 @@ def test_the_start_is_the_same_in_every_arithmetic_when_rounding_could_choose_th
     for x in rng.normal(size=(20, 2)) * 1e-16:
         setting = Setting(net, x, 2.0, 1.0, None)
         floats, balls = OneNode(setting).start, StepBalls(setting).start
-        everywhere = alone.Ball(x, 2.0, 1.0, np.full(2, -np.inf), np.full(2, np.inf), np.ones(2), False)
-        other = alone.Proof(net.weights, net.biases, x, everywhere, False).start.reshape(3, 2, 3)
+        other = around(net.weights, net.biases, x, 2.0, 1.0, False).start.reshape(3, 2, 3)
         for k in range(2):
             for start in (balls, Region(*map(list, other))):
                 np.testing.assert_allclose(floats.lo[k], start.lo[k], rtol=1e-9)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 SCRIPT = Path(__file__).parents[2] / "standalone" / "check_certificate.py"
 
@@ -18,3 +21,18 @@ def _load() -> Any:
 
 
 alone = _load()
+
+
+def around(
+    W: Sequence[np.ndarray],
+    b: Sequence[np.ndarray],
+    x: np.ndarray,
+    p: float,
+    r: float,
+    exact: bool,
+    domain: tuple[np.ndarray, np.ndarray] | None = None,
+    clauses: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+) -> Any:
+    """Its proof about a ball, with what is known at the start; no weights."""
+    low, high = domain or (np.full(len(x), -np.inf), np.full(len(x), np.inf))
+    return alone.Proof(list(W), list(b), list(clauses), x, p, r, low, high, np.ones(len(x)), exact)

@@ -67,6 +67,7 @@ def test_its_certificate_has_what_float64_can_prove_and_the_answer_says_so() -> 
     result = lc.measure(at_the_boundary(), np.array([0.5]), "linf", 0, certificate=True)
     assert result.status == "exact" and "proved in rational arithmetic" in result.note
     assert result.certificate is not None and result.certificate.radius < 1e-20
+    assert f"the one here proves the distance {result.certificate.radius:.6g}" in result.note
     report = lc.check(at_the_boundary(), result.certificate)
     assert report.ok and report.upper == result.upper
 

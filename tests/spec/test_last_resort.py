@@ -93,6 +93,7 @@ def test_unsat_where_float64_cannot_tell(asserted: tuple[str, ...]) -> None:
     assert (result.answer, result.method, result.closed) == ("unsat", "rationals", 1)
     assert not result.certificates
     assert "no certificate" in result.note
+    assert "it was proved in rational arithmetic, for which there is no kind of certificate" in result.note
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,10 @@ def line_moves_of(regions: Regions, node: int, given_by: Indices, slips: Vector,
             lo, hi = regions.lo[node, i], regions.hi[node, i]
             e_lo = slips[2 * i] if given_by[2 * i] < 0 else 0.0
             e_hi = slips[2 * i + 1] if given_by[2 * i + 1] < 0 else 0.0
-            move = ANYWHERE
+            move = T[i] + (hi - lo) + e_lo + e_hi  # whatever the line, since 0 <= su <= 1 and iu is at most the range
             if e_lo + e_hi <= SMALL * (hi - lo):
                 a, b = -lo / (hi - lo), hi / (hi - lo)
-                move = (e_hi * a + e_lo * b) * T[i] / (hi - lo) + e_hi * a * a + e_lo * b * b
+                move = min(move, (e_hi * a + e_lo * b) * T[i] / (hi - lo) + e_hi * a * a + e_lo * b * b)
             out[i] = min(move, ANYWHERE)
 
 

@@ -11,9 +11,11 @@ be from the prover's. Its upper line su z + iu has
 to first order, and with A at that neuron a pass changes by at most |A| (|change of su| T + |change of iu|) on the ball.
 T bounds what becomes of z in the rest of the pass: lower and upper lines keep |z| <= T, since iu = (1 - su) hi. It is
 as large as the whole ball makes it, also where lo and hi are those of a small cap: a multiplier that cancels what the
-prover has of a neuron leaves that change of the checker's times T. A row moves with its own pass, and with lam and pull
-times the halfspace. Its limit is below its bound by more than that; where a halfspace that closes a node could be moved
-that far the proof is in doubt, and is tried on the checker.
+prover has of a neuron leaves that change of the checker's times T. Neurons that are off all over the ball have no part
+in it: behind max pooling many a neuron is the difference of two of them, and its range is nothing but rounding, so that
+its line can be any. A row moves with its own pass, and with lam and pull times the halfspace. Its limit is below its
+bound by more than that; where a halfspace that closes a node could be moved that far the proof is in doubt, and is
+tried on the checker.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Vector
 from layercert.certificate.reach import fall
+from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import Halfspaces, StepFloats
 
 #: What decides must be away by so many times what can move it: moves are bounded to first order only.
@@ -40,7 +43,7 @@ class Doubt:
         self.floats, self.setting = floats, floats.setting
         start, plain = floats.start, StepFloats(floats.setting).start
         Q, L = floats.ground.Q, self.setting.network.L
-        self.T = np.concatenate([np.zeros(0), *self.setting.T[:L]])
+        self.T = np.concatenate([np.zeros(0), *_sizes(self.setting, start.side[0] >= 0, floats.starts)])
         #: how far the bounds of the start can be from the checker's: as they are, and for other orders of sums
         self.slips = np.empty(2 * len(Q))
         for end, ours, theirs in ((0, start.lo, plain.lo), (1, start.hi, plain.hi)):
@@ -84,3 +87,16 @@ class Doubt:
         at = slice(2 * neuron, 2 * neuron + 2)
         slip = np.where(given_by[at] < 0, self.slips[at], 0.0).sum()
         self.any = self.any or not bool(lo - hi > SURE * slip)
+
+
+def _sizes(setting: Setting, live: Mask, starts: Indices) -> list[Vector]:
+    """T, layer by layer, where only live neurons are read."""
+    network, sizes = setting.network, list[Vector]()
+    for k in range(network.L):
+        W, b = network.maps[k], network.biases[k]
+        if k == 0:
+            sizes.append(setting.T[0])
+        else:
+            read = np.where(live[starts[k - 1] : starts[k]], sizes[-1], 0.0)
+            sizes.append(np.asarray(abs(W) @ read + np.abs(b)) * (1.0 + setting.noise))
+    return sizes

@@ -39,6 +39,8 @@ from layercert.system import clock
 
 #: The certified radius is this much (relative) below the bound that the search proved.
 MARGIN = 1e-6
+#: What is said of an answer that float64 could not give.
+BY_RATIONALS = "it was proved in rational arithmetic, for which there is no kind of certificate"
 #: A box tree with more nodes than this is given up, next to a witness sooner.
 MOST_BOXES, MOST_BESIDE_WITNESS = 20_000_000, 100_000
 

@@ -18,7 +18,7 @@ import numpy as np
 from layercert.arrays import Vector
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
-from layercert.certify import Recording, Unproved, prove
+from layercert.certify import BY_RATIONALS, Recording, Unproved, prove
 from layercert.methods import INPUT_SPLIT, method_named
 from layercert.network import Network
 from layercert.problem import Problem
@@ -275,8 +275,10 @@ class _CaseSearch:
         """The proof that the case is unsat."""
         problem = problem_of(self.case, self.network)
         by_boxes = None if self.recording is None else self.method == INPUT_SPLIT
-        # "no distance is too large": the proof covers the whole domain
-        return prove(problem, math.inf, None, math.inf, deadline, by_boxes, self.recording)
+        try:  # "no distance is too large": the proof covers the whole domain
+            return prove(problem, math.inf, None, math.inf, deadline, by_boxes, self.recording)
+        except Unproved as error:
+            raise Unproved(f"{error}; {BY_RATIONALS}" if self.method == RATIONALS else str(error)) from None
 
     def _at_a_point(self) -> bool:
         """A box that is a single point is decided by the outputs there, strict inequalities included."""
