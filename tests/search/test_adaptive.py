@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, product
 
 import numpy as np
 import pytest
@@ -444,7 +444,7 @@ def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool, sp
             line = sum((Fraction(float(a)) * b for a, b in zip(g, step, strict=True)), Fraction(s))
             assert line - Fraction(found.drift[n]) * Fraction(length) <= margin
             state[COEF] = lanes.state[COEF, :, n]
-            for k in (1, 2):  # the upper part alone, over the activations below
+            for k in (1, 2, 3):  # the upper part alone, over the activations below
                 coef = state[COEF, noff[k - 1] : noff[k]]
                 part = sum((Fraction(float(a)) * b for a, b in zip(coef, x_[k - 1], strict=True)), Fraction(0))
                 assert part + Fraction(above.value[k]) - Fraction(above.error[k]) <= margin
@@ -452,8 +452,8 @@ def test_kernels_hold_in_rational_arithmetic(r: float, p: float, boxed: bool, sp
             cap = Cap(r, g, s, dual_norm(g, p))
             # F - margin: unsafe here
             above.value[:] = [math.nextafter(float(Fraction(t) - margin), -math.inf) for t in above.value]
-            for pull in (0.0, 0.1, 3.0, 1e6):
-                kept = keep_rows(model.net)
+            for pull, upper in product((0.0, 0.1, 3.0, 1e6), (False, True)):
+                kept = keep_rows(model.net, above=upper)
                 kept.slopes[:], kept.pulls[:] = rng.random(len(kept.slopes)), pull * rng.random(len(kept.pulls))
                 kept.betas[:] = rng.normal(size=len(kept.betas))
                 for passes in (0, 2):

@@ -169,6 +169,8 @@ def test_the_pass_of_nodes_with_facets_is_that_of_one_node(seed: int) -> None:
     np.testing.assert_allclose(found.g, own.g, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found.s, own.s, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(lanes.state[COEF, :, 0], coef, rtol=1e-9, atol=1e-12)
+    assert own.value.shape == own.error.shape == (1, 4)  # three layers, and what is above them
+    np.testing.assert_allclose(found.value, own.value, rtol=1e-9, atol=1e-9)
     plain = backward(hulls.model, lanes_of(hulls.model, state[None], np.ones((1, 1)), np.zeros(1, np.intp)))
     assert abs(plain.s[0] - found.s[0]) > 1e-6  # the facets count
 

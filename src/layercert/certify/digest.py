@@ -23,8 +23,8 @@ from layercert.certify.doubt import DIGITS, SURE
 from layercert.certify.recording import MOST, PARTS, Snapshot
 from layercert.compiled.jit import njit, njit_sums
 from layercert.search.adaptive.cap import Cap, lowest
-from layercert.search.adaptive.layers import NeuronRows
 from layercert.search.adaptive.model import Model
+from layercert.search.adaptive.rows import NeuronRows
 
 #: Where bounds can differ by more than this share of a neuron's range, the first order says nothing of its line.
 SMALL = 0.01

@@ -19,8 +19,9 @@ from layercert.certify.digest import Digest, cap_multipliers, digest, limits_of,
 from layercert.certify.recording import Snapshot
 from layercert.compiled.jit import njit
 from layercert.search.adaptive.cap import Cap
-from layercert.search.adaptive.layers import WARM_PACE, NeuronRows, Objective, repull, rows_touch
+from layercert.search.adaptive.layers import repull, rows_touch
 from layercert.search.adaptive.model import HI, LO, PHASE, ROWS, Model
+from layercert.search.adaptive.rows import WARM_PACE, NeuronRows, Objective
 
 #: A bound that narrows its neuron's range by less than this share is not worth a row, unless it settles the sign.
 NARROWER = 0.01
@@ -168,6 +169,6 @@ def move(model: Model, node: Node, k: int, uses: Uses, G: Matrix, trace: Matrix,
     moved = NeuronRows(uses.neuron, uses.side, True, uses.slopes, betas, uses.pull, trace)
     h = rows_touch(model, state, moved, k, G, lams, node.cap, pace)
     under, uppers = model.net.noff[k - 1], node.halves.uppers
-    objective = Objective(uppers.coef[under:below, node.half].copy(), uppers.constant[k, node.half], 0.0)
+    objective = Objective(under, uppers.coef[under:below, node.half].copy(), uppers.constant[k, node.half], 0.0)
     repull(model, state, moved, k, objective, h, lams)
     stored(known, rows, regions.phase[node.at, :below], moved)

@@ -39,6 +39,14 @@ class Adam(NamedTuple):
 
 @njit_sums
 def optimise(model: Model, lanes: Lanes, goal: float, steps: int, best_w: Matrix, timer: Timer) -> Vector:
+    """`climb` with steps of the usual length."""
+    return climb(model, lanes, goal, steps, (LEAST_REACH, MOST_REACH), best_w, timer)
+
+
+@njit_sums
+def climb(
+    model: Model, lanes: Lanes, goal: float, steps: int, reaches: tuple[float, float], best_w: Matrix, timer: Timer
+) -> Vector:
     """Maximise the proved distance bounds over alpha, beta (and mu): Adam on their supergradients; done at the goal.
 
     Leaves the best alpha, beta, coefficients and mu in the lanes, the nearest points of their halfspaces in best_w and
@@ -51,7 +59,7 @@ def optimise(model: Model, lanes: Lanes, goal: float, steps: int, best_w: Matrix
     z, moves, mean, square = np.empty((N, m)), np.empty((N, m)), np.zeros((N, m)), np.zeros((N, m))
     lacks, part = np.empty(m), np.empty(m)
     shares = np.zeros((3, len(model.facets.neurons), m))  # Adam's moments of their slopes, and their moves
-    unit, reach = np.zeros((L, m)), np.full(m, LEAST_REACH)
+    unit, reach = np.zeros((L, m)), np.full(m, reaches[0])
     keep, keep_mu = state[ALPHA : COEF + 1].copy(), lanes.mu.copy()
     best, better, w = np.full(m, -np.inf), np.zeros(m, np.bool_), np.empty_like(best_w)
     mean_bias, square_bias, pace = 1.0, 1.0, 1.0
@@ -69,7 +77,7 @@ def optimise(model: Model, lanes: Lanes, goal: float, steps: int, best_w: Matrix
                     keep_mu[a, r] = lanes.mu[a, r]
             if step > 0:
                 reach[r] = (
-                    min(REACH_GROWTH * reach[r], MOST_REACH) if better[r] else max(REACH_DECAY * reach[r], LEAST_REACH)
+                    min(REACH_GROWTH * reach[r], reaches[1]) if better[r] else max(REACH_DECAY * reach[r], reaches[0])
                 )
             open_lanes += best[r] < goal
             lacks[r] = POLYAK * found.s[r] * (goal - d) / d if d > 0.0 else np.inf

@@ -108,13 +108,14 @@ def bent_pass(model: Model, state: Matrix, mu: Vector, clause: int, bends: Bends
     net = model.net
     L = len(net.noff) - 1
     n = net.noff[L] - net.noff[L - 1]
-    A, sums = np.zeros((n, 1)), room_for(L, net.noff[L], 1)
+    A, sums = np.zeros((n, 1)), room_for(L + 1, net.noff[L], 1)
     first = model.first[clause]
     for a in range(len(mu)):
         sums.c[0] += mu[a] * model.c[first + a]
         sums.error[0] += mu[a] * model.row_error[first + a]
         for j in range(n):
             A[j, 0] += mu[a] * model.R[first + a, j]
+    sums.value[L], sums.slip[L] = sums.c, OWN * sums.error
     g = descend(model, state, bends, A, L - 1, sums)
     done = Pass(g, sums.c - OWN * sums.error, OWN * sums.drift, sums.value.T.copy(), sums.slip.T.copy())
     return done, sums.coef[:, 0].copy()

@@ -9,7 +9,7 @@ import numpy as np
 from layercert.arrays import Indices, Matrix, Tensor, Vector
 from layercert.compiled.jit import njit_sums
 from layercert.compiled.timer import Timer, late
-from layercert.search.adaptive.ascent import drop_betas, optimise
+from layercert.search.adaptive.ascent import climb, drop_betas, optimise
 from layercert.search.adaptive.cap import Cap
 from layercert.search.adaptive.halfspace import dual_norm
 from layercert.search.adaptive.lanes import Constants, Pass, backward, lanes_of, store
@@ -20,6 +20,10 @@ from layercert.search.adaptive.model import COEF, Kept, Model
 SPEEDING, SLIGHTEST = 1.2, 1e-4
 #: Rounds go on while they close this share of the gap to U, or of the (negative) value at x.
 WORTHWHILE, WORTHWHILE_BELOW = 0.03, 0.1
+#: Nodes without a bound that gained nothing get so many steps more, in which a multiplier of a split may go this far.
+#: Most of them are empty, which only large multipliers show: a node of 28 splits was split a thousand times for want of
+#: them (PERFORMANCE.md, 2026-11-18).
+INSISTENCE, FARTHEST_REACH = 80, 1.0
 
 
 class Batch(NamedTuple):
@@ -52,10 +56,31 @@ def cap_of(model: Model, found: Pass, r: int, U: float) -> Cap:
 
 @njit_sums
 def deepen(model: Model, kept: Kept, batch: Batch, U: float, goal: float, effort: Effort, timer: Timer) -> None:
-    """Tighten each node on its cap and optimise again, as long as that closes the gap to U or gains speed.
+    """Raise the bounds of some nodes in place, to inf where one is empty: rounds, and more steps where they fail."""
+    before = batch.bounds.copy()
+    go_round(model, kept, batch, U, goal, effort, timer)
+    insist(model, batch, before, goal, timer)
 
-    Their bounds rise in place, to inf where a node is empty.
-    """
+
+@njit_sums
+def insist(model: Model, batch: Batch, before: Vector, goal: float, timer: Timer) -> None:
+    """More steps, and longer ones, for nodes without a bound whose rounds brought nothing."""
+    stuck = np.flatnonzero((batch.bounds < 0.0) & (batch.bounds <= before))
+    if len(stuck) == 0 or late(timer):
+        return
+    lanes = lanes_of(model, batch.states[stuck], batch.mus[stuck], batch.clauses[stuck])
+    w = np.zeros((len(stuck), model.net.inputs))
+    values = climb(model, lanes, goal, INSISTENCE, (FARTHEST_REACH, FARTHEST_REACH), w, timer)
+    for a in range(len(stuck)):
+        n = stuck[a]
+        if values[a] > batch.bounds[n]:
+            store(lanes, a, batch.states[n], batch.mus[n])
+            batch.points[n], batch.bounds[n] = w[a], values[a]
+
+
+@njit_sums
+def go_round(model: Model, kept: Kept, batch: Batch, U: float, goal: float, effort: Effort, timer: Timer) -> None:
+    """Tighten each node on its cap and optimise again, as long as that closes the gap to U or gains speed."""
     states, mus, clauses, bounds, points = batch.states, batch.mus, batch.clauses, batch.bounds, batch.points
     nodes, _, N = states.shape
     last = np.full(nodes, np.inf)

@@ -29,9 +29,10 @@ from layercert.compiled.timer import Timer, late
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.search.adaptive.lanes import Lanes, backward
-from layercert.search.adaptive.layers import LANES, NeuronRows, Sums, narrow, relax_lines
+from layercert.search.adaptive.layers import LANES, narrow, relax_lines
 from layercert.search.adaptive.lines import is_on, is_open
 from layercert.search.adaptive.model import COEF, HI, LO, OWN, PHASE, Model
+from layercert.search.adaptive.rows import NeuronRows, Sums
 
 #: Shares of the ball that are tried: the small one serves rows that read the whole input, the large one those of a
 #: convolution.

@@ -29,7 +29,10 @@ class Lanes(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Of the linear bounds of F that a pass goes through: COEF.x^(k-1) + value[k] - error[k] <= F, for each layer k."""
+    """Of the linear bounds of F that a pass goes through: COEF.x^(k-1) + value[k] - error[k] <= F, for each layer k.
+
+    The last place, one more than there are layers, is about the outputs of the last one.
+    """
 
     value: Vector
     error: Vector
@@ -41,7 +44,7 @@ class Pass(NamedTuple):
     g: Matrix  # a line per lane
     s: Vector  # its error taken off
     drift: Vector
-    value: Matrix  # lane, layer: the Constants
+    value: Matrix  # lane, layer, and one more: the Constants
     error: Matrix
 
 
@@ -133,8 +136,10 @@ def backward(model: Model, lanes: Lanes) -> Pass:
     coef, beta, phase = lanes.state[COEF], lanes.state[BETA], lanes.state[PHASE]
     m = coef.shape[1]
     total, error, drift = np.zeros(m), np.zeros(m), np.zeros(m)
-    value_above, error_above = np.empty((m, L)), np.empty((m, L))
+    value_above, error_above = np.empty((m, L + 1)), np.empty((m, L + 1))
     start_rows(model, lanes, total, error)
+    for r in range(m):
+        value_above[r, L], error_above[r, L] = total[r], OWN * error[r]
     below = np.empty((0, m))
     for k in range(L - 1, -1, -1):
         base, n = net.noff[k], net.noff[k + 1] - net.noff[k]

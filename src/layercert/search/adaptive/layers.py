@@ -7,24 +7,20 @@ as in model.py.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from layercert.arrays import TINY, Indices, Mask, Matrix, Vector
-from layercert.compiled.jit import inner, njit_sums
+from layercert.compiled.jit import njit_sums
 from layercert.compiled.packed import row_add, times_layer, times_transposed
 from layercert.compiled.timer import Timer, late
 from layercert.search.adaptive.cap import Cap, lowest, minimiser
 from layercert.search.adaptive.lanes import Constants
 from layercert.search.adaptive.lines import is_on, is_open, upper
 from layercert.search.adaptive.model import COEF, HI, LO, OWN, PHASE, POINT, Kept, Model
+from layercert.search.adaptive.rows import NeuronRows, Objective, Sums, keep, place, recall
 
 #: Rows per pass: so many lanes of a layer of a thousand neurons still fit into the cache.
 LANES = 64
-#: How far the kept lower lines of a row move towards its least point: the store serves all nodes, and a part of the way
-#: averages over those that used it (PERFORMANCE.md, 2026-11-15).
-WARM_PACE = 0.3
 #: How far the multiplier of the most violated split of a layer moves, in units of the row's largest coefficient there.
 BETA_PACE = 1.0
 #: A row's pull grows by this share of what the cap asks for beyond it, or grows and falls by this share of itself.
@@ -34,40 +30,6 @@ PULL_PACE, PULL_SHARE = 0.3, 0.5
 PULL_START = 0.1
 #: Pulls stay far from the ends of the range of doubles.
 MOST_PULL = 1e30
-
-
-class NeuronRows(NamedTuple):
-    """Backward passes of one layer. Without parameters of their own (`own`) the matrices have no lanes."""
-
-    neurons: Indices
-    sides: Vector  # +1: from below, -1: from above
-    own: bool
-    slopes: Matrix  # of the lower lines of all neurons below
-    betas: Matrix  # multipliers of splits below
-    pulls: Vector  # multiplier of the objective
-    coef: Matrix  # coefficients of the last pass
-
-
-class Objective(NamedTuple):
-    """The upper part of F at a layer: coef.x^(k-1) + value - error <= F at the node's points."""
-
-    coef: Vector
-    value: float
-    error: float
-
-
-class Sums(NamedTuple):
-    """What a backward pass adds up, per row: G.w + c - error - drift ||w|| <= the row's value."""
-
-    c: Vector
-    error: Vector
-    drift: Vector
-
-
-@inner
-def place(neuron: int, r: int) -> int:
-    """Where `Kept` has row r: rows come in pairs, the one that bounds the neuron from below before the other."""
-    return 2 * neuron + r % 2
 
 
 @njit_sums
@@ -141,7 +103,10 @@ def tighten_rows(
     net = model.net
     base, under, m = net.noff[k], net.noff[k - 1], 2 * len(neurons)
     rows, pace = recall(kept, state, neurons, base, passes > 0)
-    objective = Objective(state[COEF, under:base], above.value[k], above.error[k])
+    objective = Objective(under, state[COEF, under:base], above.value[k], above.error[k])
+    if len(rows.slopes) > base:
+        assert len(above.value) > k + 1
+        objective = Objective(base, state[COEF, base : net.noff[k + 1]], above.value[k + 1], above.error[k + 1])
     best, lams, warm = np.full(m, -np.inf), np.empty(m), np.zeros(1)
     for turn in range(max(passes, 1)):
         sums, G = rows_backward(model, state, rows, k, objective)
@@ -152,7 +117,7 @@ def tighten_rows(
             h = rows_touch(model, state, rows, k, G, lams, cap, pace / (turn + 1.0))
             repull(model, state, rows, k, objective, h, lams)
     if passes > 0:
-        keep(kept, state, rows, base)
+        keep(kept, state, rows)
     for n in range(len(neurons)):  # noqa: SIM110 - compiled
         if not narrow(state, neurons[n], best[2 * n], -best[2 * n + 1]):
             return False
@@ -160,56 +125,27 @@ def tighten_rows(
 
 
 @njit_sums
-def recall(kept: Kept, state: Matrix, neurons: Indices, base: int, own: bool) -> tuple[NeuronRows, Vector]:
-    """Rows with the parameters of their last pass, or those for a first one; and how far lines may move."""
-    m = 2 * len(neurons)
-    lanes = m if own else 0
-    rows = NeuronRows(
-        np.empty(m, np.intp), np.empty(m), own, np.empty((base, lanes)), np.zeros((base, lanes)), np.zeros(m),
-        np.zeros((base, lanes)),
-    )  # fmt: skip
-    pace = np.ones(m)
-    for r in range(m):
-        rows.neurons[r] = neurons[r // 2]
-        rows.sides[r] = 1.0 - 2.0 * (r % 2)
-        if not own:
-            continue
-        row = place(rows.neurons[r], r)
-        at = kept.at[row]
-        if kept.slopes[at] >= 0.0:
-            for i in range(base):
-                rows.slopes[i, r] = kept.slopes[at + i]
-                rows.betas[i, r] = max(kept.betas[at + i] * state[PHASE, i], 0.0)
-            rows.pulls[r] = kept.pulls[row]
-            pace[r] = WARM_PACE
-        else:
-            for i in range(base):
-                rows.slopes[i, r] = 1.0 if state[POINT, i] > 0.0 else 0.0
-    return rows, pace
-
-
-@njit_sums
-def keep(kept: Kept, state: Matrix, rows: NeuronRows, base: int) -> None:
-    """For `recall` at the next pass, of this node or any other."""
-    for r in range(len(rows.neurons)):
-        row = place(rows.neurons[r], r)
-        at = kept.at[row]
-        kept.pulls[row] = rows.pulls[r]
-        for i in range(base):
-            kept.slopes[at + i] = rows.slopes[i, r]
-            if state[PHASE, i] != 0.0:
-                kept.betas[at + i] = rows.betas[i, r] * state[PHASE, i]
-
-
-@njit_sums
 def rows_backward(model: Model, state: Matrix, rows: NeuronRows, k: int, objective: Objective) -> tuple[Sums, Matrix]:
     """The sums and G of the rows, through the layers k-1..0."""
     net, m = model.net, len(rows.neurons)
-    base, under = net.noff[k], net.noff[k - 1]
     sums = Sums(np.empty(m), np.empty(m), np.zeros(m))
-    A, live = np.zeros((base - under, m)), np.zeros(base - under, np.bool_)
+    if objective.first == net.noff[k]:
+        A, live = begin_above(model, state, rows, k, objective, sums)
+    else:
+        A, live = begin_below(model, rows, k, objective, sums)
+    for layer in range(k - 1, -1, -1):
+        relax_lines(model, state, rows, layer, A, live, sums)
+        A, live = times_transposed(net, layer, A, live)
+    return sums, A.T.copy()
+
+
+@njit_sums
+def begin_below(model: Model, rows: NeuronRows, k: int, objective: Objective, sums: Sums) -> tuple[Matrix, Mask]:
+    """The coefficients of the layer below, F being known as a function of that layer's outputs."""
+    net, m, under = model.net, len(rows.neurons), objective.first
+    A, live = np.zeros((len(objective.coef), m)), np.zeros(len(objective.coef), np.bool_)
     upper = objective.error
-    for j in range(base - under):  # entries of A are rounded, whatever cancels
+    for j in range(len(A)):  # entries of A are rounded, whatever cancels
         upper += 2.0 * abs(objective.coef[j]) * model.Q[under + j]
     for r in range(m):
         i, pull = rows.neurons[r], rows.pulls[r]
@@ -222,14 +158,41 @@ def rows_backward(model: Model, state: Matrix, rows: NeuronRows, k: int, objecti
             A[j, r] = rows.sides[r] * net.data[t]
             live[j] = True
         if pull > 0.0:
-            for j in range(base - under):
+            for j in range(len(A)):
                 if objective.coef[j] != 0.0:
                     A[j, r] += pull * objective.coef[j]
                     live[j] = True
-    for layer in range(k - 1, -1, -1):
-        relax_lines(model, state, rows, layer, A, live, sums)
-        A, live = times_transposed(net, layer, A, live)
-    return sums, A.T.copy()
+    return A, live
+
+
+@njit_sums
+def begin_above(
+    model: Model, state: Matrix, rows: NeuronRows, k: int, objective: Objective, sums: Sums
+) -> tuple[Matrix, Mask]:
+    """The same, F being known as a function of the outputs of the rows' own layer, which has lines for each row.
+
+    The row's neuron has the coefficient 1 beside what its line gives it; its Q, twice, is the margin of that.
+    """
+    net, m, base = model.net, len(rows.neurons), objective.first
+    A, live = np.empty((len(objective.coef), m)), objective.coef != 0.0
+    upper = objective.error
+    for j in range(len(A)):
+        upper += 2.0 * abs(objective.coef[j]) * model.Q[base + j]
+        for r in range(m):
+            A[j, r] = rows.pulls[r] * objective.coef[j]
+    for r in range(m):
+        pulled, own = rows.pulls[r] * objective.value, 2.0 * model.Q[rows.neurons[r]]
+        sums.c[r] = pulled
+        sums.error[r] = model.noise * abs(pulled) + OWN * (rows.pulls[r] * upper + own) + TINY
+    relax_lines(model, state, rows, k, A, live, sums)
+    for r in range(m):
+        i = rows.neurons[r]
+        if not live[i - base]:
+            A[i - base, :] = 0.0
+            live[i - base] = True
+        A[i - base, r] += rows.sides[r]
+        sums.c[r] += rows.sides[r] * net.b[i]
+    return times_transposed(net, k, A, live)
 
 
 @njit_sums
@@ -294,7 +257,7 @@ def rows_touch(
 ) -> Matrix:
     """Move each row's lower lines towards those that touch relu at the row's least point on the cap, and its betas.
 
-    Returns the relaxed activations of layer k-1 at that point, a column per row.
+    Returns the relaxed activations of the last layer that has lines, k-1 or k, at that point, a column per row.
     """
     net, m = model.net, len(G)
     points = np.empty_like(G)
@@ -302,10 +265,10 @@ def rows_touch(
         minimiser(G[r], lams[r], cap, model, points[r])
     h = points.T.copy()
     unit, size = np.empty(m), np.empty(m)
-    for layer in range(k):
+    for layer in range(k + (len(rows.slopes) > net.noff[k])):
         Z = times_layer(net, layer, h)
         first = net.noff[layer]
-        unit[:], size[:] = 0.0, 0.0
+        unit[:], size[:] = 1.0 if layer == k else 0.0, 0.0  # the row's own neuron has the coefficient 1
         for j in range(len(Z)):
             i = first + j
             b, coef, z = net.b[i] if layer > 0 else model.z0[i], rows.coef[i], Z[j]
@@ -327,9 +290,10 @@ def rows_touch(
             if is_open(phase, lo, hi):
                 slant, offset = upper(lo, hi)
                 slopes, coef = rows.slopes[i], rows.coef[i]
+                is_low = layer == k and state[COEF, i] > 0.0  # in F, whatever the pull
                 for r in range(m):
                     touch = 1.0 if z[r] > 0.0 else 0.0
-                    z[r] = slopes[r] * z[r] if coef[r] > 0.0 else slant * z[r] + offset
+                    z[r] = slopes[r] * z[r] if is_low or coef[r] > 0.0 else slant * z[r] + offset
                     slopes[r] += pace[r] * (touch - slopes[r])
             elif not is_on(phase, lo):
                 for r in range(m):
@@ -352,7 +316,7 @@ def repull(
     for j in range(len(h)):
         a = objective.coef[j]
         if a != 0.0:
-            reach += abs(a) * max(state[HI, under + j], 0.0)
+            reach += abs(a) * max(state[HI, objective.first + j], 0.0)
             for r in range(len(value)):
                 value[r] += a * h[j, r]
     for r in range(len(value)):

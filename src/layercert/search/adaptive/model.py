@@ -96,18 +96,22 @@ class Kept(NamedTuple):
     tighter bounds. So a node's bound depends on the order of visits, and each worker has a store of its own.
     """
 
-    at: Indices  # per row: where its parameters begin, one per neuron of the layers below; equal to the next: not kept
+    #: per row: where its parameters begin, one per neuron of the layers below, or of its own too (rows.py); equal to
+    #: the next: not kept
+    at: Indices
     slopes: NDArray[np.float32]  # lower lines, -1: none yet
     betas: NDArray[np.float32]  # multipliers of splits, with the sign of the phase
     pulls: Vector  # multipliers of the objective
 
 
-def keep_rows(net: PackedNetwork, most: int = MOST_KEPT) -> Kept:
-    """An empty store for as many layers as fit into `most` numbers."""
+def keep_rows(net: PackedNetwork, most: int = MOST_KEPT, above: bool = False) -> Kept:
+    """An empty store for as many layers as fit into `most` numbers; `above`: rows of dense
+    layers have lines and multipliers in their own layer too (rows.py)."""
     sizes: list[int] = []
     total = 0
     for k in range(len(net.noff) - 1):
-        width, below = int(net.noff[k + 1] - net.noff[k]), int(net.noff[k])
+        width = int(net.noff[k + 1] - net.noff[k])
+        below = int(net.noff[k + 1] if above and k > 0 and net.whole[k] else net.noff[k])
         if total + 2 * width * below > most:
             below = 0
         total += 2 * width * below
@@ -185,7 +189,7 @@ def build(
     state = np.zeros((ROWS, N))
     state[LO], state[HI] = -np.inf, np.inf
     below = np.abs(problem.x)
-    cap, kept, above = whole_ball(n, U), keep_rows(net, 0), Constants(np.zeros(network.L), np.zeros(network.L))
+    cap, kept, above = whole_ball(n, U), keep_rows(net, 0), Constants(np.zeros(network.L + 1), np.zeros(network.L + 1))
     for k in range(network.L):
         part = slice(net.noff[k], net.noff[k + 1])
         M = np.asarray(abs(network.maps[k]) @ below + np.abs(network.biases[k]))

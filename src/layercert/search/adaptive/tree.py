@@ -104,7 +104,8 @@ class Ball:
         self.model, self.root = parts["model"]
         self.rows = int(np.diff(self.model.first).max())  # of the longest clause
         self.meets = (self.root[LO] < 0) & (self.root[HI] > 0)  # neurons whose hyperplane may meet the ball
-        self.workers = [Worker(self, parts.setdefault(f"rows {i}", [])) for i in range(task.threads or 1)]
+        kind = "rows" if recorder is None else "recorded rows"
+        self.workers = [Worker(self, parts.setdefault(f"{kind} {i}", [])) for i in range(task.threads or 1)]
         self._parts, self._building = parts, threading.RLock()
         self.scheduler: str | None = None  # of a cluster that does the work
         clauses = len(self.model.first) - 1

@@ -61,9 +61,10 @@ class Worker:
 
     @cached_property
     def kept(self) -> Kept:
-        """What rows keep from visit to visit."""
+        """What rows keep from visit to visit; certificates know no lines in a row's own layer."""
         if not self._known:
-            self._known.append(keep_rows(self.ball.model.net))
+            above = self.ball.book is None and self.ball.hulls is None
+            self._known.append(keep_rows(self.ball.model.net, above=above))
         return self._known[0]
 
     def work(self, nodes: list[Node]) -> Iterator[Event]:
