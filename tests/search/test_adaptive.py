@@ -278,6 +278,43 @@ def test_rows_pull_where_a_node_has_no_bound_yet() -> None:
     assert pulling >= 2
 
 
+def test_nodes_without_a_bound_that_gained_nothing_get_more_steps() -> None:
+    """What they gain is proved by the parameters they keep; nodes that have a bound, or gained, stay as they are."""
+    from layercert.search.adaptive.ascent import optimise
+    from layercert.search.adaptive.bound import Batch, insist
+    from layercert.search.adaptive.lanes import lanes_of
+    from layercert.search.adaptive.model import PHASE, build
+    from layercert.system import clock
+
+    risen = 0
+    for seed in range(6):
+        rng, sizes = np.random.default_rng(seed), [6, 20, 20, 20, 2]
+        W = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
+        net = Network.from_arrays(W, [0.3 * rng.normal(size=b) for b in sizes[1:]])
+        model, root = build(robustness(net, rng.normal(size=6), math.inf), 1.0)
+        states = np.stack([root] * 4)
+        for n, state in enumerate(states):  # some splits: their multipliers are what the longer steps are for
+            some = np.arange(n, root.shape[1], 7)
+            state[PHASE, some] = rng.choice([-1.0, 1.0], len(some))
+        batch = Batch(
+            states, np.ones((4, 1)), np.zeros(4, np.intp), np.array([-50.0, -50.0, -50.0, 0.5]), np.zeros((4, 6)),
+            np.full((4, 1), -1, np.intp),
+        )  # fmt: skip
+        old = states.copy()
+        before = np.array([-50.0, -50.0, -60.0, 0.5])  # the third gained 10, the fourth has a bound
+        insist(model, batch, before, 1.0, clock.timer())
+        assert batch.bounds[2:].tolist() == [-50.0, 0.5]
+        np.testing.assert_array_equal(batch.states[2:], old[2:])
+        for n in (0, 1):
+            assert batch.bounds[n] >= -50.0
+            if batch.bounds[n] > -50.0:
+                risen += 1
+                lanes = lanes_of(model, batch.states[n : n + 1], batch.mus[n : n + 1], batch.clauses[n : n + 1])
+                proved = optimise(model, lanes, 1.0, 0, np.zeros((1, 6)), clock.timer())
+                assert proved[0] == pytest.approx(batch.bounds[n], rel=1e-9, abs=1e-9)
+    assert risen >= 8
+
+
 @pytest.mark.parametrize("p", NORMS)
 def test_how_far_a_linear_function_falls(p: float) -> None:
     """Never less than the truth, and near it: the split between ball and box is a good one, in search and checker."""
