@@ -13,7 +13,7 @@ import pytest
 
 import layercert as lc
 from layercert.batch.plan import input_hash
-from layercert.bench.build import status_of
+from layercert.bench.gather import status_of
 from layercert.bench.table import BOUNDS, CSV, EXACT, PARQUET, SHIPPED, check_rows, read_csv, write_csv, write_parquet
 from layercert.errors import InputError, OptionError
 
