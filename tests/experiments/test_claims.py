@@ -30,7 +30,7 @@ from layercert.experiments.duel import duel_line, duel_table, duels
 from layercert.experiments.figures import hard_inputs
 from layercert.experiments.runs import Pool, Row
 from layercert.experiments.setup import EXPERIMENTS, PAPER_METHODS
-from layercert.experiments.summary import adaptive_line, count_line, reason_lines, scale_line, summary_table
+from layercert.experiments.summary import adaptive_line, count_line, other_line, reason_lines, scale_line, summary_table
 from layercert.experiments.tables import Cell, Table
 
 LIMIT = 10.0
@@ -233,9 +233,14 @@ def test_a_claim_about_no_network_says_what_was_measured() -> None:
 
 def test_how_many_claims_held() -> None:
     claims = table1_claims(paper_pool(geocert=(49, 2.0)))
-    assert count_line(claims) == "Claims of the paper that held in full: 2 of 6."
-    assert count_line(claims, "stack 'paper'") == "Claims of the paper that held in full (stack 'paper'): 2 of 6."
-    assert count_line([]) == "" and count_line([adaptive_claim(paper_pool())]) == ""
+    assert count_line(claims) == (
+        "**Claims.** 2 of 6 claims of the paper hold in full (1 of 3 about programs, 1 of 3 about time)."
+    )
+    assert count_line(claims[:1]).endswith(" in full (1 of 1 about programs).")
+    ours = [adaptive_claim(paper_pool())]
+    settings = {"l_2": claims, "nothing": [], "ours": ours, "l_1": claims[:1]}
+    assert other_line(settings) == "**Other settings**, claims that hold in full: 2 of 6 (l_2); 1 of 1 (l_1)."
+    assert count_line([]) == "" == count_line(ours) and other_line({"ours": ours}) == ""
 
 
 def test_our_own_search_has_a_line_of_its_own() -> None:
@@ -277,8 +282,8 @@ def test_how_large_the_run_is() -> None:
     p = paper_pool()
     rest = [row(m, 9, 1.0, net=net) for net in p.nets for m in ("layercert-recursive",)]
     p = pool(*p.rows, *rest)
-    assert scale_line([p]).endswith("This run: linf: 1 input on 2 networks, 10 s by the clock per question.")
+    assert scale_line([p]).endswith("This run: l_inf: 1 input on 2 networks, 10 s by the clock per question.")
     late = replace(p.rows[0], solved=False, limit=1.0)
     p = pool(late, *p.rows[1:])
-    assert scale_line([p]).endswith("This run: linf: 1 input on 2 networks, 1 s by the clock per question.")
+    assert scale_line([p]).endswith("This run: l_inf: 1 input on 2 networks, 1 s by the clock per question.")
     assert scale_line([]) == ""

@@ -9,6 +9,7 @@ from layercert.experiments.tables import Cell, Table
 
 LIP, BOTH = "geocert-lip", "layercert-both"
 METHODS = (LIP, BOTH)
+LEAD = "**GeoCert-Lip or LayerCert-Both?** The paper says that the second always solves fewer programs."
 WORDS = (
     "Programs, summed over the inputs that both methods finished. 'Fewer': on how many inputs a method finished with "
     "fewer programs than the other one, which may have been stopped at the limit. 'Alone': inputs that only one of "

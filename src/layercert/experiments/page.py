@@ -13,7 +13,15 @@ from layercert import __version__
 from layercert.experiments.claims import claims_table
 from layercert.experiments.runs import Pool, read_pools
 from layercert.experiments.sections import Section, origin_lines, sections
-from layercert.experiments.summary import EXPLAINED, adaptive_line, count_line, reason_lines, scale_line, summary_table
+from layercert.experiments.summary import (
+    EXPLAINED,
+    adaptive_line,
+    count_line,
+    other_line,
+    reason_lines,
+    scale_line,
+    summary_table,
+)
 from layercert.experiments.tables import STYLE, Table
 
 TITLE = "Reproduction of Hierarchical Verification for Adversarial Robustness"
@@ -52,8 +60,8 @@ def write_page(out: Path) -> Path:
     for table in (summary, every, *(t for section in made for t in section.all_tables())):
         table.write(tables)
     write_rows(pools, out / ROWS)
-    lines = [scale_line(pools), count_line(claims), *(section.line for section in made), adaptive_line(claims)]
-    lines += [count_line(found, name) for name, found in settings.items()]
+    lines = [count_line(claims), *(section.line for section in made), adaptive_line(claims), scale_line(pools)]
+    lines.append(other_line(settings))
     front, origin = Front(tuple(filter(None, lines)), summary, reason_lines(claims)), origin_lines(pools)
     (out / "report.md").write_text(_markdown(made, front, origin), encoding="utf-8")
     page = out / "index.html"
