@@ -265,9 +265,26 @@ def test_two_methods_are_counted_on_the_inputs_that_both_finished() -> None:
         "(LayerCert-Both on 2); LayerCert-Both alone finished 1 more, GeoCert-Lip alone 1."
     )
     cells = duel_table([found], "duel", "l_inf").rows[0]
-    assert [c.text for c in cells] == ["2x10", "3", "16", "11", "0.69", "1", "2", "1", "1"]
+    assert [c.text for c in cells] == ["2x10", "3", "16", "11", "0.69", "1", "2", "1", "1", "17", ">= 23"]
     assert [c.best for c in cells[2:4]] == [False, True]
     assert duels(pool(row("geocert-lip", 1, 1.0))) == [] and duel_line([], "l_2") == ""
+
+
+def test_a_search_that_was_stopped_needs_at_least_what_it_had_solved() -> None:
+    """GeoCert-Lip needs fewer on a, and is stopped on b: after 3 programs nothing is known, after 90 it has lost."""
+    mine = [row("layercert-both", n, 1, i=i) for i, n in (("a", 20), ("b", 30))]
+    quick = row("geocert-lip", 10, 1)
+    for so_far, ahead, held in ((3, True, False), (90, False, True)):
+        p = pool(*mine, quick, row("geocert-lip", so_far, 10, i="b", solved=False))
+        (found,) = duels(p)
+        assert found.lip_ahead is ahead and (found.both_all, found.lip_least) == (50, 10 + so_far)
+        test = fewer(p, "2x10", "layercert-both", ["geocert-lip"])
+        assert test.holds is held and test.ratio == (0.5 if held else 2.0)
+        assert fewer(p, "2x10", "geocert-lip", ["layercert-both"]).holds, "on all inputs that it finished"
+        words = (
+            "on 1 of 1 networks (on 1 of them it finished fewer inputs), and" if ahead else "on 0 of 1 networks, and"
+        )
+        assert words in duel_line([found], "l_inf")
 
 
 def test_profiles_are_compared_place_by_place() -> None:

@@ -135,12 +135,20 @@ def judge(where: str, text: str, tests: Iterable[Test], why: Reason | None = Non
 
 
 def programs(pool: Pool, net: str, a: str, b: str) -> tuple[int, int] | None:
-    """Total programs of two methods on the inputs that both finished."""
+    """Total programs of two methods, on inputs where they compare.
+
+    A search that was stopped needs at least the programs that it had solved. If `a` needs fewer than that on all inputs
+    that it finished, these count. Otherwise only those that both finished do: they are the easier ones for the method
+    that was stopped more often.
+    """
     first, second = pool.select(net, a), pool.select(net, b)
-    shared = [i for i in first if i in second and first[i].solved and second[i].solved]
-    if not shared:
-        return None
-    return sum(first[i].programs for i in shared), sum(second[i].programs for i in shared)
+    mine = [i for i in first if i in second and first[i].solved]
+    shared = [i for i in mine if second[i].solved]
+    for some in (mine, shared):
+        found = sum(first[i].programs for i in some), sum(second[i].programs for i in some)
+        if some and (found[0] < found[1] or some is shared):
+            return found
+    return None
 
 
 def fewer(pool: Pool, net: str, a: str, others: Iterable[str], strictly: bool = False) -> Test:
