@@ -31,9 +31,9 @@ DONE = (
     "Networks: digits 1 and 7 of MNIST, trained by GeoCert's recipe, which the paper follows. Its text names 3x50 and "
     "the four larger networks, and otherwise 'two to five hidden layers, with between 10 to 50 neurons'; the list of "
     "twelve is ours. Inputs: the first of the 100 digits shipped with LayerCert.",
-    "Programs are compared on the inputs that both methods finished; or on all that one finished, where it needs fewer "
-    "than the other had solved when it finished or was stopped. Seconds are compared on all inputs, an unfinished one "
-    "counting with the limit.",
+    "Programs are compared on the inputs that both methods finished; or on all that one of them finished, where it "
+    "needs fewer than the other had solved when it finished or was stopped. Seconds are compared on all inputs, an "
+    "unfinished one counting with the limit.",
     "Seconds are CPU seconds of one process on the machine named below, and depend on the solvers. With our own stack "
     "the programs of GeoCert-Lip, whose objective is not a plain distance, take a library (l_2) or about ten programs "
     "of the compiled kernel that answers those of all other methods (l_inf): its seconds do not compare with theirs.",
