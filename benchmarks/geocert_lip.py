@@ -2,12 +2,14 @@
 
     python benchmarks/geocert_lip.py --ask --inputs 20 --time-limit 20 --out benchmarks/results/geocert_lip.csv
     python benchmarks/geocert_lip.py --ask --nets DIR --sizes 2x10,5x20        # networks that are not shipped
+    python benchmarks/geocert_lip.py --halves benchmarks/results/reproduction.csv
 
 The paper (section 6) says LayerCert-Both, on all its networks. This asks the same inputs under every combination of
 training (l1: GeoCert's penalty, or plain), domain (none, or [0, 1]), norm, and the radius U that the search starts
 from: the paper's (0.3 in l_inf, 3.0 in l_2), or the distance of the nearest unsafe point, which a perfect attack would
 give. A line is written as soon as it is there; the same command goes on where it stopped. Without --ask, the table of
-what is there is printed.
+what is there is printed. With --halves, the answers of a reproduction are compared on the easier and the harder half of
+each network's inputs, where hard means many programs (the geometric mean of the two methods).
 """
 
 from __future__ import annotations
@@ -109,6 +111,24 @@ def table(rows: list[dict[str, str]], by: tuple[str, ...]) -> None:
         print("| " + " | ".join(cells) + " |")
 
 
+def halves(path: Path) -> None:
+    """For each norm and network: LayerCert-Both's programs over GeoCert-Lip's, and on how many Lip needs fewer."""
+    found: dict[tuple[str, str], dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    for row in read(path):
+        if (row["family"], row["stack"]) == ("l1", "default") and row["status"] != "undecided":
+            found[row["norm"], row["network"]][row["input"]][row["method"]] = int(row["programs"])
+    print("| norm | network | inputs | easier: Both / Lip | Lip fewer on | harder: Both / Lip | Lip fewer on |")
+    print("|---|---|--:|--:|--:|--:|--:|")
+    for (norm, net), inputs in found.items():
+        pairs = [(q[METHODS[1]], q[METHODS[3]]) for q in inputs.values() if METHODS[1] in q and METHODS[3] in q]
+        pairs.sort(key=lambda pair: pair[0] * pair[1])
+        cells: list[str] = []
+        for half in (pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]):
+            lip, both = (sum(pair[k] for pair in half) for k in (0, 1))
+            cells += [f"{both / lip:.2f}" if lip else "-", f"{sum(a < b for a, b in half)} of {len(half)}"]
+        print(f"| {norm} | {net} | {len(pairs)} | {' | '.join(cells)} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=20)
@@ -120,7 +140,11 @@ def main() -> None:
     parser.add_argument("--out", default="benchmarks/results/geocert_lip.csv")
     parser.add_argument("--by", default="norm,family,domain,start", help="columns of the table")
     parser.add_argument("--ask", action="store_true", help="ask what is missing first")
+    parser.add_argument("--halves", type=Path, metavar="CSV", help="of a reproduction: easier and harder inputs")
     args = parser.parse_args()
+    if args.halves is not None:
+        halves(args.halves)
+        return
     if args.ask:
         ask(args)
     table(read(Path(args.out)), tuple(args.by.split(",")))

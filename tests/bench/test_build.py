@@ -10,14 +10,17 @@ import sqlite3
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import layercert as lc
-from layercert.batch import Model
+from layercert.batch import Job, Model, Outcome, Plan
+from layercert.batch.work import solve
+from layercert.bench import gather
 from layercert.bench.build import Build, ask_again, build
 from layercert.bench.checks import check_bench
 from layercert.bench.collections import Collection, add_collection, collections_of
@@ -25,7 +28,7 @@ from layercert.bench.ship import ship
 from layercert.bench.table import CSV, write_csv
 from layercert.cli import main
 from layercert.errors import OptionError
-from layercert.io.datasets import load_dataset
+from layercert.io.datasets import Dataset, load_dataset
 
 
 def make_files(folder: Path) -> tuple[Path, Path]:
@@ -151,6 +154,99 @@ def test_asking_again_goes_on_where_some_norms_were_answered(tmp_path: Path) -> 
     assert sorted(row.status for row in bench) == ["bounds", "exact", "exact"]
 
 
+def test_a_run_that_was_killed_before_it_began_is_begun_again(tmp_path: Path) -> None:
+    model, data = make_files(tmp_path)
+    points = load_dataset(data).take(np.arange(1))
+    out = tmp_path / "out"
+    add_collection(out, Collection("tiny", (Model("small", lc.load(model)),), points, (None,)))
+    asked = Build(out, inputs=1, only=("tiny",))
+    (out / "runs" / "tiny" / "free-0000").mkdir(parents=True)
+    (out / "runs" / "tiny" / "free-0000" / "run.sqlite").touch()
+    assert [row.status for row in build(asked, say=str)] == ["exact"] * 3
+
+
+def two_networks(folder: Path, points: int) -> Path:
+    """A bench about two tiny networks that share inputs, without any answer yet."""
+    rng = np.random.default_rng(6)
+    X = rng.uniform(size=(points, 2))
+    nets = [lc.Network.from_arrays([rng.normal(size=(3, 2)), rng.normal(size=(2, 3))], [np.zeros(3), np.zeros(2)])
+            for _ in range(2)]  # fmt: skip
+    models = tuple(Model(name, net) for name, net in zip(("first", "second"), nets, strict=True))
+    data = Dataset(X, None, np.arange(points), tuple(str(i) for i in range(points)))
+    add_collection(folder, Collection("pair", models, data, (None,)))
+    return folder
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """In place of worker processes: starting them takes seconds."""
+
+    jobs: int
+
+    def describe(self) -> str:
+        return "this process"
+
+    def run(self, plan: Plan, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        for job in jobs:
+            network, label = plan.models[job.model].network, plan.label(job.input)
+            yield solve(network, plan.data.X[job.input], label, job, plan.options)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[build.__module__], "LocalProcesses", InProcess)
+
+
+def inputs_of(bench: lc.RadiusBench, network: str) -> list[int]:
+    return sorted({row.input for row in bench.select(network=network)})
+
+
+def run_names(out: Path) -> list[str]:
+    return sorted(path.name for path in (out / "runs" / "pair").iterdir())
+
+
+@pytest.mark.usefixtures("in_process")
+def test_some_networks_are_asked_about_more_inputs_than_others(tmp_path: Path) -> None:
+    out = two_networks(tmp_path, 25)
+    asked = Build(out, inputs=10, only=("pair",))
+    build(asked, say=str)
+    some = build(replace(asked, inputs=20, networks=("second",)), say=str)
+    assert (inputs_of(some, "first"), inputs_of(some, "second")) == (list(range(10)), list(range(20)))
+    assert run_names(out) == ["free-0000", "free-0010-second"], "what is known is not asked again"
+    both = build(replace(asked, inputs=20), say=str)
+    assert inputs_of(both, "first") == list(range(20))
+    assert run_names(out) == ["free-0000", "free-0010-first", "free-0010-second"]
+    assert all(verdict.ok for verdict in check_bench(out, jobs=1))
+    with pytest.raises(OptionError, match="unknown network of RadiusBench 'third'"):
+        build(replace(asked, networks=("third",)), say=str)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_asking_again_is_about_the_networks_that_were_named(tmp_path: Path) -> None:
+    out = two_networks(tmp_path, 1)
+    asked = Build(out, inputs=1, time_limit=1e-9, only=("pair",))
+    build(asked, say=str)
+    bench = ask_again(replace(asked, networks=("second",)), 20.0, say=str)
+    assert {row.network for row in bench if row.status == "exact"} == {"second"}
+
+
+@pytest.mark.usefixtures("in_process")
+def test_inputs_beyond_fifty_come_in_larger_parts_but_a_part_that_is_there_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with smaller numbers: parts of two, and of five beyond the first four."""
+    parts = sys.modules[build.__module__]
+    for name, value in (("PART", 2), ("MANY", 4), ("LARGER", 5)):
+        monkeypatch.setattr(parts, name, value)
+    out = two_networks(tmp_path, 12)
+    asked = Build(out, inputs=5, only=("pair",))
+    assert inputs_of(build(asked, say=str), "first") == list(range(9)), "a part is whole"
+    assert run_names(out) == ["free-0000", "free-0002", "free-0004"]
+    monkeypatch.setattr(parts, "LARGER", 8)  # as if what is there had been built with smaller parts
+    assert inputs_of(build(replace(asked, inputs=12), say=str), "second") == list(range(12))
+    assert run_names(out) == ["free-0000", "free-0002", "free-0004", "free-0009"]
+
+
 @pytest.fixture(scope="module")
 def shorter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the shipped table but for the last six inputs of iris."""
@@ -167,7 +263,7 @@ def longer(shorter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("longer") / "bench"
     command = ["radiusbench", "build", "--shipped", "--only", "iris", "--inputs", "36", "--out", str(out), "--quiet"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[build.__module__], "SHIPPED", shorter)
+        patch.setattr(gather, "SHIPPED", shorter)
         assert main(command) == 0
     return out
 

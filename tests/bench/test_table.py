@@ -13,7 +13,7 @@ import pytest
 
 import layercert as lc
 from layercert.batch.plan import input_hash
-from layercert.bench.build import status_of
+from layercert.bench.gather import status_of
 from layercert.bench.table import BOUNDS, CSV, EXACT, PARQUET, SHIPPED, check_rows, read_csv, write_csv, write_parquet
 from layercert.errors import InputError, OptionError
 
@@ -24,7 +24,8 @@ def bench() -> lc.RadiusBench:
 
 
 def test_the_shipped_table_is_large_and_every_exact_row_was_checked(bench: lc.RadiusBench) -> None:
-    assert len(bench) >= 4000 and len(bench.networks) >= 20
+    assert len(bench) >= 18000 and len(bench.networks) >= 20
+    assert len({row.input_sha256 for row in bench}) >= 2000, "no point counts twice"
     assert {row.norm for row in bench} == {"l1", "l2", "linf"}
     assert {row.setting for row in bench} == {"box", "free"}
     check_rows(bench)

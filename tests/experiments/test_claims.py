@@ -30,7 +30,7 @@ from layercert.experiments.duel import duel_line, duel_table, duels
 from layercert.experiments.figures import hard_inputs
 from layercert.experiments.runs import Pool, Row
 from layercert.experiments.setup import EXPERIMENTS, PAPER_METHODS
-from layercert.experiments.summary import adaptive_line, count_line, reason_lines, scale_line, summary_table
+from layercert.experiments.summary import adaptive_line, count_line, other_line, reason_lines, scale_line, summary_table
 from layercert.experiments.tables import Cell, Table
 
 LIMIT = 10.0
@@ -233,9 +233,14 @@ def test_a_claim_about_no_network_says_what_was_measured() -> None:
 
 def test_how_many_claims_held() -> None:
     claims = table1_claims(paper_pool(geocert=(49, 2.0)))
-    assert count_line(claims) == "Claims of the paper that held in full: 2 of 6."
-    assert count_line(claims, "stack 'paper'") == "Claims of the paper that held in full (stack 'paper'): 2 of 6."
-    assert count_line([]) == "" and count_line([adaptive_claim(paper_pool())]) == ""
+    assert count_line(claims) == (
+        "**Claims.** 2 of 6 claims of the paper hold in full (1 of 3 about programs, 1 of 3 about time)."
+    )
+    assert count_line(claims[:1]).endswith(" in full (1 of 1 about programs).")
+    ours = [adaptive_claim(paper_pool())]
+    settings = {"l_2": claims, "nothing": [], "ours": ours, "l_1": claims[:1]}
+    assert other_line(settings) == "**Other settings**, claims that hold in full: 2 of 6 (l_2); 1 of 1 (l_1)."
+    assert count_line([]) == "" == count_line(ours) and other_line({"ours": ours}) == ""
 
 
 def test_our_own_search_has_a_line_of_its_own() -> None:
@@ -260,9 +265,34 @@ def test_two_methods_are_counted_on_the_inputs_that_both_finished() -> None:
         "(LayerCert-Both on 2); LayerCert-Both alone finished 1 more, GeoCert-Lip alone 1."
     )
     cells = duel_table([found], "duel", "l_inf").rows[0]
-    assert [c.text for c in cells] == ["2x10", "3", "16", "11", "0.69", "1", "2", "1", "1"]
+    assert [c.text for c in cells] == ["2x10", "3", "16", "11", "0.69", "1", "2", "1", "1", "17", ">= 23"]
     assert [c.best for c in cells[2:4]] == [False, True]
     assert duels(pool(row("geocert-lip", 1, 1.0))) == [] and duel_line([], "l_2") == ""
+
+
+def test_a_search_that_was_stopped_needs_at_least_what_it_had_solved() -> None:
+    """GeoCert-Lip needs fewer on a, and is stopped on b: after 3 programs nothing is known, after 90 it has lost."""
+    mine = [row("layercert-both", n, 1, i=i) for i, n in (("a", 20), ("b", 30))]
+    quick = row("geocert-lip", 10, 1)
+    for so_far, ahead, held in ((3, True, False), (90, False, True)):
+        p = pool(*mine, quick, row("geocert-lip", so_far, 10, i="b", solved=False))
+        (found,) = duels(p)
+        assert found.lip_ahead is ahead and (found.both_all, found.lip_least) == (50, 10 + so_far)
+        test = fewer(p, "2x10", "layercert-both", ["geocert-lip"])
+        assert test.holds is held and test.ratio == (0.5 if held else 2.0)
+        assert fewer(p, "2x10", "geocert-lip", ["layercert-both"]).holds is not held
+        words = (
+            "on 1 of 1 networks (on 1 of them it finished fewer inputs), and" if ahead else "on 0 of 1 networks, and"
+        )
+        assert words in duel_line([found], "l_inf")
+
+
+def test_a_method_that_was_stopped_after_more_programs_has_lost_there() -> None:
+    """LayerCert-Both is ahead on a alone, GeoCert-Lip on both inputs: it finished b where the other was stopped."""
+    rows = [row("layercert-both", 5, 1), row("layercert-both", 40, 10, i="b", solved=False)]
+    p = pool(*rows, row("geocert-lip", 10, 1), row("geocert-lip", 30, 1, i="b"))
+    test = fewer(p, "2x10", "layercert-both", ["geocert-lip"])
+    assert test.holds is False and test.ratio == 45 / 40
 
 
 def test_profiles_are_compared_place_by_place() -> None:
@@ -277,8 +307,8 @@ def test_how_large_the_run_is() -> None:
     p = paper_pool()
     rest = [row(m, 9, 1.0, net=net) for net in p.nets for m in ("layercert-recursive",)]
     p = pool(*p.rows, *rest)
-    assert scale_line([p]).endswith("This run: linf: 1 input on 2 networks, 10 s by the clock per question.")
+    assert scale_line([p]).endswith("This run: l_inf: 1 input on 2 networks, 10 s by the clock per question.")
     late = replace(p.rows[0], solved=False, limit=1.0)
     p = pool(late, *p.rows[1:])
-    assert scale_line([p]).endswith("This run: linf: 1 input on 2 networks, 1 s by the clock per question.")
+    assert scale_line([p]).endswith("This run: l_inf: 1 input on 2 networks, 1 s by the clock per question.")
     assert scale_line([]) == ""

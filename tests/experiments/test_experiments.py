@@ -193,10 +193,11 @@ def test_another_stack_is_compared_with_ours(tmp_path: Path) -> None:
     report = (tmp_path / "report.md").read_text()
     assert "## Solvers: ours against the stack 'library' (linf)" in report
     assert "| geocert | 1 of 1 |" in report
-    first, second = report.split("with the solvers of the stack 'library'", 1)
+    first, second = report.split(", with the solvers of the stack 'library'", 1)
     text = "| 1 | marking patterns as seen early never costs programs | appendix D |"
     assert first.count(text) == second.count(text) == 1  # the summary is about our solvers, the section about theirs
-    assert "held in full (linf, stack 'library': 1 input on 1 network, 20 s by the clock per question): " in first
+    name = "l_inf with the solvers of the stack 'library': 1 input on 1 network, 20 s by the clock per question"
+    assert f"2 of 2 ({name})." in first and f"; {name}." in first
 
 
 def test_networks_that_are_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.batch.store import FILE, Store, open_store
-from layercert.bench.build import radius_of
+from layercert.bench.gather import radius_of
 from layercert.bench.table import BOUNDS, CSV, EXACT, Radius, radiusbench
 from layercert.errors import InputError, MissingPackageError, unknown
 from layercert.network import Network

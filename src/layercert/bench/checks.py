@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from layercert.batch.checking import check_run
-from layercert.bench.build import read_rows, run_folders, taken_over
+from layercert.bench.gather import read_rows, run_folders, taken_over
 from layercert.bench.table import BOUNDS, Radius, RadiusBench, radiusbench
 from layercert.certificate.checker import check
 from layercert.certificate.claim import load_certificate

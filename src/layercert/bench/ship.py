@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from layercert import shipped
-from layercert.bench.build import ABOUT, best_rows, read_rows
 from layercert.bench.collections import chosen_inputs, copy_file, save_inputs
+from layercert.bench.gather import ABOUT, best_rows, read_rows
 from layercert.bench.recipes import Recipe
 from layercert.bench.samples import samples
 from layercert.bench.table import BOUNDS, CERTIFICATES, CSV, INPUTS, NETWORKS, PARQUET, Radius
@@ -20,7 +20,7 @@ from layercert.network import Network
 from layercert.system.files import whole_file
 
 #: How many inputs of a collection are kept.
-INPUT_COUNT = 50
+INPUT_COUNT = 500
 
 
 def train_all(out: Path, mnist: Path | None, only: Sequence[str] = ()) -> list[str]:

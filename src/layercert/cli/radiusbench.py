@@ -30,6 +30,7 @@ def add_radiusbench(commands: Commands) -> argparse.ArgumentParser:
     build = actions.add_parser("build", help="measure every network and input, check all certificates, write the table")
     _add_work(build)
     build.add_argument("--only", metavar="NAMES", help="some collections: digits,wine (default: all)")
+    build.add_argument("--networks", metavar="NAMES", help="some of their networks: wine_adv_2x20 (default: all)")
     build.add_argument(
         "--shipped", action="store_true", help="begin with the shipped table, and ask only what it lacks"
     )
@@ -97,7 +98,8 @@ def _work(args: argparse.Namespace, only: tuple[str, ...]) -> int:
             print(text, file=sys.stderr, flush=True)
 
     begun = getattr(args, "shipped", False)  # a collection of one's own is never there
-    settings = Build(Path(args.out), args.inputs, args.time_limit, args.jobs, only, args.cpu_time, begun)
+    networks = _names(getattr(args, "networks", None))
+    settings = Build(Path(args.out), args.inputs, args.time_limit, args.jobs, only, args.cpu_time, begun, networks)
     try:
         with Bar(quiet=args.quiet, log=args.log) as bar:
             bench = build(settings, say, bar.watch)
@@ -133,8 +135,8 @@ def _extend(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from layercert.bench.build import taken_over
     from layercert.bench.checks import check_bench
+    from layercert.bench.gather import taken_over
     from layercert.cli import OK
     from layercert.cli.check import NOT_PROVED
 

@@ -135,12 +135,24 @@ def judge(where: str, text: str, tests: Iterable[Test], why: Reason | None = Non
 
 
 def programs(pool: Pool, net: str, a: str, b: str) -> tuple[int, int] | None:
-    """Total programs of two methods on the inputs that both finished."""
+    """Total programs of two methods, on inputs where they compare.
+
+    A search that was stopped needs at least the programs that it had solved. If one method needs fewer than that on all
+    inputs that it finished, these count; if each does on its own, the larger set. Otherwise only those that both
+    finished do: they are the easier ones for the method that was stopped more often.
+    """
     first, second = pool.select(net, a), pool.select(net, b)
-    shared = [i for i in first if i in second and first[i].solved and second[i].solved]
-    if not shared:
-        return None
-    return sum(first[i].programs for i in shared), sum(second[i].programs for i in shared)
+    asked = [i for i in first if i in second]
+    mine, theirs = ([i for i in asked if rows[i].solved] for rows in (first, second))
+    shared = [i for i in mine if i in theirs]
+
+    def totals(inputs: list[str]) -> tuple[int, int]:
+        return sum(first[i].programs for i in inputs), sum(second[i].programs for i in inputs)
+
+    (a_mine, b_mine), (a_theirs, b_theirs) = totals(mine), totals(theirs)
+    told = [some for some, is_told in ((mine, a_mine < b_mine), (theirs, a_theirs > b_theirs)) if is_told]
+    best = max(told, key=len, default=shared)
+    return totals(best) if best else None
 
 
 def fewer(pool: Pool, net: str, a: str, others: Iterable[str], strictly: bool = False) -> Test:

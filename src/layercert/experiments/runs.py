@@ -44,6 +44,7 @@ BatchWatch = Callable[[Tally, Job | None, Outcome | None], None]
 STOPPED = 0.9
 #: Inputs that had the whole time are counted in tens: where they end must not depend on which input was hard.
 STEP = 10
+LABELS = {"linf": "l_inf", "l2": "l_2", "large": "larger networks"}
 #: The order of methods in every table.
 ORDER = (*PAPER_METHODS[:3], LATE, *PAPER_METHODS[3:], *ADDITIONS)
 
@@ -100,8 +101,9 @@ class Pool:
 
     @property
     def label(self) -> str:
-        stack = "" if self.stack == "default" else f", stack '{self.stack}'"
-        return f"{self.pool}{stack}"
+        """In words: the norm or the larger networks, and whose solvers."""
+        words = {"default": "", "paper": " with the paper's solvers"}
+        return LABELS[self.pool] + words.get(self.stack, f" with the solvers of the stack '{self.stack}'")
 
     @cached_property
     def nets(self) -> list[str]:

@@ -11,6 +11,7 @@ from statistics import fmean
 from layercert.experiments import claims, example, figures
 from layercert.experiments.averages import average_tables
 from layercert.experiments.claims import Claim, claims_table
+from layercert.experiments.duel import LEAD as DUEL_LEAD
 from layercert.experiments.duel import WORDS as DUEL_WORDS
 from layercert.experiments.duel import duel_line, duel_table, duels
 from layercert.experiments.runs import Pool, Row
@@ -115,7 +116,7 @@ def _duel_section(pools: list[Pool]) -> list[Section]:
         if view is not None:
             found, norm = duels(view), NORMS[e.norm]
             section.tables.append(duel_table(found, f"duel-{e.pool}", norm))
-            section.line = f"{section.line} {duel_line(found, norm)}".strip()
+            section.line = f"{section.line or DUEL_LEAD} {duel_line(found, norm)}"
     return [section] if section.tables else []
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from layercert.experiments.claims import FAILED, HELD, THEOREM, UNTESTED, Claim, Reason
 from layercert.experiments.runs import Pool
@@ -12,6 +13,8 @@ from layercert.experiments.tables import Cell, Table
 NO_DATA = "-"
 #: Where a claim of ours comes from; the paper's come from one of its sections.
 OURS = "ours"
+#: A claim about seconds or about what is solved in a time.
+TIME = re.compile(r"faste[rs]|slow|time")
 HELD_WORDS = {HELD: "yes", FAILED: "no", UNTESTED: "not testable"}
 EXPLAINED = (
     "**How far**: the programs or seconds of the method that should need less, divided by those of the best one that "
@@ -29,7 +32,7 @@ def scale_line(pools: Iterable[Pool]) -> str:
             parts.append(f"{pool.label}: {', and '.join(map(scale, views))}")
     if not parts:
         return ""
-    return f"The paper has {INPUTS} inputs and {TIME_LIMIT:g} s per question. This run: {'; '.join(parts)}."
+    return f"**Size.** The paper has {INPUTS} inputs and {TIME_LIMIT:g} s per question. This run: {'; '.join(parts)}."
 
 
 def scale(view: Pool) -> str:
@@ -39,20 +42,36 @@ def scale(view: Pool) -> str:
     return f"{many} on {nets}, {view.limit_words} per question"
 
 
-def count_line(claims: Iterable[Claim], setting: str = "") -> str:
-    """How many of the paper's claims held, with our solvers or in another setting."""
-    tested = [c.verdict for c in claims if not c.where.startswith(OURS) and c.verdict in (HELD, FAILED)]
+def count_line(claims: Iterable[Claim]) -> str:
+    """How many of the paper's claims held with our solvers: in all, and of those about programs and about time."""
+    tested = _tested(claims)
     if not tested:
         return ""
-    where = f" ({setting})" if setting else ""
-    return f"Claims of the paper that held in full{where}: {tested.count(HELD)} of {len(tested)}."
+    kinds = (("about programs", [c for c in tested if "program" in c.text]),
+             ("about time", [c for c in tested if TIME.search(c.text)]))  # fmt: skip
+    parts = ", ".join(f"{_held(some)} {words}" for words, some in kinds if some)
+    return f"**Claims.** {_held(tested)} claims of the paper hold in full" + (f" ({parts})." if parts else ".")
+
+
+def other_line(settings: Mapping[str, Iterable[Claim]]) -> str:
+    """The same in other settings, in one sentence."""
+    parts = [f"{_held(tested)} ({name})" for name, claims in settings.items() if (tested := _tested(claims))]
+    return f"**Other settings**, claims that hold in full: {'; '.join(parts)}." if parts else ""
+
+
+def _tested(claims: Iterable[Claim]) -> list[Claim]:
+    return [c for c in claims if not c.where.startswith(OURS) and c.verdict in (HELD, FAILED)]
+
+
+def _held(tested: Sequence[Claim]) -> str:
+    return f"{sum(c.verdict == HELD for c in tested)} of {len(tested)}"
 
 
 def adaptive_line(claims: Iterable[Claim]) -> str:
     """What our own search did on the same questions, from the claims about it."""
     ours = [c for c in claims if c.where.startswith(OURS)]
     parts = [f"{c.where[len(OURS) :].strip(' ()')}: {c.measured}{f' ({c.detail})' if c.detail else ''}" for c in ours]
-    return f"Our own search (adaptive) finished, within the same limits: {'; '.join(parts)}." if parts else ""
+    return f"**Our own search** (adaptive) finished, within the same limits: {'; '.join(parts)}." if parts else ""
 
 
 def summary_table(claims: Iterable[Claim], name: str = "summary") -> Table:
