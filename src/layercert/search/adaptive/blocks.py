@@ -53,6 +53,7 @@ class Blocks:
         self._columns = [csr_array(W.T) for W in self.maps]  # who reads an output
         self.seen = math.inf  # the distance of the witness that was looked at last
         self.tried = set[int]()  # blocks that have nothing nearer, as long as nothing moves around them
+        self.in_vain = False  # so many had nothing nearer than the witness that was looked at last
         self.lock = threading.Lock()  # of several threads one looks at blocks, and the others go on
         windows, self.of_neuron = _windows(self.maps[0])
         shared = csr_array(windows @ windows.T)
