@@ -125,3 +125,18 @@ def test_a_far_witness_is_moved_nearer_block_by_block() -> None:
         assert all(isinstance(event, Improve) for event in events)
         assert not list(witnesses.by_blocks(neurons))  # all blocks have been tried for this witness
     assert moved >= 3
+
+
+def test_dead_layers_and_neurons_that_read_nothing_have_nothing_to_move() -> None:
+    out = np.ones((2, 4)) * [[1.0], [-1.0]]
+    dead = Network.from_arrays(
+        [csr_array(np.eye(4)), csr_array(np.eye(4)), out], [np.full(4, -100.0), -np.ones(4), np.array([1.0, 0.0])]
+    )
+    blind = csr_array(np.array([[1.0, 0.0, 0.0, 0.0], [0.0] * 4, [0.0, 1.0, 1.0, 0.0], [0.0] * 4]))
+    partly = Network.from_arrays([blind, csr_array(np.eye(4)), out], [np.full(4, 0.1), np.zeros(4), np.zeros(2)])
+    for network in (dead, partly):
+        problem = robustness(network, np.zeros(4), "linf", domain=(-1, 1))
+        blocks = blocks_of(problem)
+        assert all(blocks.least(0, np.zeros(4), 0.05, block, 1.0) is None for block in range(len(blocks.inputs)))
+    assert [inputs.tolist() for inputs in blocks.inputs] == [[0], [], [1, 2]]
+    assert blocks.of_neuron.tolist() == [0, 1, 2, 1]
