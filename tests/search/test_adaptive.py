@@ -254,6 +254,14 @@ def _fall(t: Vector, room: Vector, U: float, p: float) -> float:
     return float((size * w).sum())
 
 
+def three_layers(rng: np.random.Generator) -> Problem:
+    """In l_inf, without a bound at the root of the unit ball as often as not."""
+    sizes = [6, 20, 20, 20, 2]
+    W = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
+    net = Network.from_arrays(W, [0.3 * rng.normal(size=b) for b in sizes[1:]])
+    return robustness(net, rng.normal(size=6), math.inf)
+
+
 def test_rows_pull_where_a_node_has_no_bound_yet() -> None:
     """The cap is no guide there: pulls that grew by a share of themselves never left 0."""
     from layercert.search.adaptive.bound import Batch, deepen
@@ -263,10 +271,8 @@ def test_rows_pull_where_a_node_has_no_bound_yet() -> None:
 
     pulling = 0
     for seed in range(6):
-        rng, sizes = np.random.default_rng(seed), [6, 20, 20, 20, 2]
-        W = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
-        net = Network.from_arrays(W, [0.3 * rng.normal(size=b) for b in sizes[1:]])
-        model, root = build(robustness(net, rng.normal(size=6), math.inf), 1.0)
+        rng = np.random.default_rng(seed)
+        model, root = build(three_layers(rng), 1.0)
         kept, no_wish = keep_rows(model.net), np.full((1, 1), -1, np.intp)
         batch = Batch(
             root[None].copy(), np.ones((1, 1)), np.zeros(1, np.intp), np.full(1, -np.inf), np.zeros((1, 6)), no_wish
@@ -288,10 +294,8 @@ def test_nodes_without_a_bound_that_gained_nothing_get_more_steps() -> None:
 
     risen = 0
     for seed in range(6):
-        rng, sizes = np.random.default_rng(seed), [6, 20, 20, 20, 2]
-        W = [rng.normal(size=(b, a)) / np.sqrt(a) for a, b in pairwise(sizes)]
-        net = Network.from_arrays(W, [0.3 * rng.normal(size=b) for b in sizes[1:]])
-        model, root = build(robustness(net, rng.normal(size=6), math.inf), 1.0)
+        rng = np.random.default_rng(seed)
+        model, root = build(three_layers(rng), 1.0)
         states = np.stack([root] * 4)
         for n, state in enumerate(states):  # some splits: their multipliers are what the longer steps are for
             some = np.arange(n, root.shape[1], 7)

@@ -12,6 +12,7 @@ from layercert.norms import box_around
 from layercert.problem import Problem, robustness
 from layercert.programs.stacks import make_chain
 from layercert.search.adaptive import blocks as module
+from layercert.search.adaptive import witnesses as witnesses_module
 from layercert.search.adaptive.blocks import Blocks
 from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Improve
@@ -125,6 +126,22 @@ def test_a_far_witness_is_moved_nearer_block_by_block() -> None:
         assert all(isinstance(event, Improve) for event in events)
         assert not list(witnesses.by_blocks(neurons))  # all blocks have been tried for this witness
     assert moved >= 3
+
+
+def test_after_some_in_vain_the_witness_is_left_alone_until_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(0, deep=True)
+    task, rng, tried = Task(problem, make_chain("default", problem.norm)), np.random.default_rng(0), list[int]()
+    while task.incumbent.witness is None:
+        task.incumbent.offer(rng.uniform(-problem.x, 1.0 - problem.x), problem.clauses[0])
+    witnesses = Ball(task, Effort(), None, task.incumbent.distance).workers[0].witnesses
+    neurons = np.arange(problem.network.neurons)
+    monkeypatch.setattr(witnesses_module, "BLOCKS", 3)
+    monkeypatch.setattr(Blocks, "least", lambda self, at, step, U, block, need: tried.append(block))  # finds nothing
+    for _ in range(3):
+        assert not list(witnesses.by_blocks(neurons))
+    assert tried == [0, 1, 2]
+    witnesses.ball.blocks.seen *= 2.0  # as if another witness had been looked at
+    assert not list(witnesses.by_blocks(neurons)) and tried == [0, 1, 2] * 2
 
 
 def test_dead_layers_and_neurons_that_read_nothing_have_nothing_to_move() -> None:

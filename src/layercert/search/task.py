@@ -84,9 +84,7 @@ class Task:
         self.incumbent = Incumbent(problem) if incumbent is None else incumbent
         self.enough, self.gap, self.threads = enough, gap, threads
         self.floor = math.inf  # least proved distance to an unsafe point of a visited region
-        self.ceiling = (
-            math.inf
-        )  # least bound of anything that no solver could decide, or whose point is outside the ball
+        self.ceiling = math.inf  # least bound of what no solver could decide, or whose point is outside the ball
         self.slip = 0.0
         self._points: list[tuple[float, float]] = []  # a heap: -value and bound of points inside the ball
         self.relaxed: tuple[Cell, float, Relaxation | None] | None = None  # the last one, with its cell and U
