@@ -78,6 +78,7 @@ def fineness(*arrays):
 def units(a, K):
     """Floats as whole numbers of units 2^-K, rounded down: n 2^(shift - K) with n of 53 bits."""
     part, power = np.frexp(np.asarray(a, dtype=np.float64))
+    need(np.isfinite(part).all(), "numbers beyond float64 can occur on this ball")  # as whole numbers they are small
     n, shift = np.ldexp(part, 53).astype(np.int64).astype(object), (power + (K - 53)).astype(object)
     return (n << np.maximum(shift, 0)) >> np.maximum(-shift, 0)
 
@@ -209,8 +210,7 @@ class Proof:
         low, high = np.maximum(self.known[:2, under], 0) * (self.sides()[under] >= 0) if k > 1 else self.box
         box = np.array([self.num(low), -self.num(-high)])
         for r, at, share, parts in facets:
-            j = at - self.part[k].start
-            if 0 <= j < neg.shape[1] and neg[r, j] < 0:
+            if 0 <= (j := at - self.part[k].start) < neg.shape[1] and neg[r, j] < 0:
                 i, b = np.flatnonzero(w := self.floats[k - 1][j]), self.b[k - 1][j]
                 y, (a, w), s = box[:, i], self.num(np.array([parts * w[i], w[i]])), self.num([share])  # any a will do
                 line = max(np.max(-a * y, axis=0).sum(), b * self.unit + np.max((w - a) * y, axis=0).sum())
@@ -402,7 +402,7 @@ def empty_box(root, C, d, box, cuts):
     for g, s, *_ in halves:  # where g.w + s <= 0, coordinate j is within room of the end where g.w is least
         least = proof.floor(s - proof.sigma(g, m) - proof.slip * (np.abs(s) + np.abs(g) @ proof.far), m + 1)[0]
         slope = (g[0] / proof.unit**m).astype(np.float64)
-        room = np.abs(least / slope) * (1 + 1e-14) + 1e-14 * (np.abs(lo) + np.abs(hi))
+        room = np.nextafter(np.abs(least / slope) * (1 + 1e-14) + 1e-14 * (np.abs(lo) + np.abs(hi)), np.inf)
         hi[:] = np.where((slope > TINY) & (least <= 0), np.minimum(hi, lo + room), hi)
         lo[:] = np.where((slope < -TINY) & (least <= 0), np.maximum(lo, hi - room), lo)
     j = int((hi - lo).argmax())

@@ -13,6 +13,7 @@ import pytest
 
 import layercert as lc
 from helpers.brute import brute_force
+from helpers.leaves import one_leaf
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate, load_certificate
 from layercert.certificate.whole import AXIS, GROUP, LEAF, WholeCertificate
@@ -163,6 +164,69 @@ def test_a_ball_has_its_surface(norm: str | float, exact: bool) -> None:
     claim = replace(honest.claim, radius=1.5, witness=None, upper=math.inf)
     report = check(net, replace(honest, claim=claim, parts=(below, alone, None), **tree), exact=exact)
     assert not report.ok and "its witness alone" in report.reason
+
+
+def test_the_farther_end_of_a_box_is_found_without_rounding() -> None:
+    """From 1 it is 1e16 + 1 to -1e16, which is unsafe, and 1e16 - 1 to 1e16; as float64 numbers both are 1e16."""
+    net = Network.from_arrays([[[-1.0]], [[0.0], [1.0]]], [[2.0 - 1e16], [1.0, -0.5]])
+    assert net.classify([-1e16]) == 1
+    clause = np.array([[1.0, -1.0]]), np.zeros(1), 1
+    part = Certificate(
+        net.sha256, np.ones(1), math.inf, (np.full(1, -1e16), np.full(1, 1e16)), 0, (clause,), 1e16, None, math.inf,
+        (one_leaf(1, 1),),
+    )  # fmt: skip
+    assert check(net, part, exact=True).ok
+    tree = np.zeros(1, np.int32)
+    report = check(net, WholeCertificate(replace(part, radius=2e16), (0,), (), tree, tree, np.zeros(1), (part,)), True)
+    assert not report.ok and "does not reach far enough" in report.reason
+
+
+def test_a_certificate_of_a_box_with_other_inputs_is_refused(proof: tuple[Network, WholeCertificate]) -> None:
+    network, good = proof
+    at = next(i for i, part in enumerate(good.parts) if part is not None)
+    part = good.parts[at]
+    assert part is not None and part.domain is not None
+    longer = replace(part, x=np.append(part.x, 0.0))
+    for bad in (longer, replace(part, domain=(np.zeros(2), np.ones(2))), replace(longer, domain=(longer.x, longer.x))):
+        report = check(network, replace(good, parts=(*good.parts[:at], bad, *good.parts[at + 1 :])))
+        assert not report.ok and "another box" in report.reason
+
+
+def test_without_a_witness_nothing_is_exact() -> None:
+    """Stopped before it had one: the bounds were 0 and inf, and the answer was exact."""
+    for seconds in (1e-4, 1e-2):
+        r = lc.measure(random_network(11), random_input(11), "l1", time_limit=seconds, domain=(LOW, HIGH), **ASKED)
+        assert r.status == ("exact" if math.isfinite(r.upper) and r.lower >= r.upper * (1 - 1e-6) else "undecided")
+        assert r.status == "exact" or r.note == "time limit reached"
+
+
+@pytest.mark.parametrize("radius", [0.0, math.inf])
+def test_a_radius_of_nothing_and_one_without_end(radius: float) -> None:
+    network, x = random_network(11), random_input(11)
+    label = network.classify(x)
+    r = lc.verify(network, x, radius, domain=(LOW, HIGH), certificate=True, **ASKED)
+    if radius == 0.0:
+        assert r.status == "robust" and r.lower == 0.0
+        assert lc.measure(network, x, radius=0.0, **ASKED).status == "robust"
+    else:
+        assert r.status == "not_robust" and r.witness is not None and network.classify(r.witness) != label
+    wrong = lc.verify(network, x, radius, label=(label + 1) % 3, domain=(LOW, HIGH), **ASKED)
+    assert wrong.status == "not_robust" and wrong.upper == 0.0
+
+
+def test_nothing_unsafe_at_any_distance() -> None:
+    """A network whose class depends on nothing near: no witness is no point at distance inf."""
+    net = Network.from_arrays([[[1.0], [-1.0]], [[0.0, 0.0], [-1.0, -1.0]]], [[0.0, 0.0], [1.0, 0.0]])
+    r = lc.verify(net, [0.0], math.inf, domain=(-3, 3), integer=[0])
+    assert r.status == "robust" and r.witness is None and r.upper == math.inf
+
+
+def test_a_witness_just_beyond_the_radius_leaves_it_robust() -> None:
+    """1 from 1 + 2e-10 on: within the gap of the radius, where the nearest point is known and the verdict was not."""
+    net = Network.from_arrays([[[0.0, 1e10]], [[0.0], [1.0]]], [[-1e10 - 1.0], [1.0, 0.0]])
+    options = {"label": 0, "domain": (np.zeros(2), np.array([1.0, 1.0 + 3e-10])), "integer": [0]}
+    r = lc.verify(net, [0.0, 0.0], 1.0, **options)  # type: ignore[arg-type]
+    assert r.status == "robust" and r.lower >= 1.0
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf", 2.5])

@@ -22,16 +22,22 @@ MOST = 2
 
 
 def whole(rng: Generator) -> Outcome:
-    """A few whole inputs or a group of alternatives, perhaps beside ordinary ones, certified and changed."""
+    """A few whole inputs or a group of alternatives, perhaps beside ordinary ones, certified and changed; now and then
+    out of time at once, and verified at a radius."""
     question, group = _question(rng)
-    proof = bool(rng.random() < 0.5)
+    proof, seconds = bool(rng.random() < 0.5), float(rng.choice([10.0, 10.0, 10.0, 1e-3]))
     result = lc.measure(
-        question.network, question.x, question.norm, time_limit=10, certificate=proof, **question.options
+        question.network, question.x, question.norm, time_limit=seconds, certificate=proof, **question.options
     )
     judge = Judge.of(question)
     texts = _claim(judge, group, question, result.lower, result.witness, result.upper, rng)
-    if str(result.status) == "exact" and not result.upper - result.lower <= 1e-6 * result.upper + 1e-12 * 10:
+    gap = 1e-6 * result.upper + 1e-12 * 10 if math.isfinite(result.upper) else -1.0
+    if str(result.status) == "exact" and not result.upper - result.lower <= gap:
         texts.append(f"exact with a gap: {result.lower} .. {result.upper}")
+    if str(result.status) == "undecided" and not result.note:
+        texts.append("undecided without a word why")
+    if rng.random() < 0.3:
+        texts += _verified(rng, judge, group, question, result.upper)
     if result.certificate is not None:
         texts += _proofs(rng, judge, group, question, result.certificate)
     return Outcome(str(result.status), [f"{text}: {question}" for text in texts])
@@ -103,6 +109,21 @@ def _claim(
             if judge.length.below(offset, lower):
                 texts.append(f"an admissible unsafe point is nearer than {lower}: {[float(w) for w in offset]}")
     return texts
+
+
+def _verified(rng: Generator, judge: Judge, group: list[int], question: Question, upper: float) -> list[str]:
+    """A verdict at no radius, at any, at the witness's and beside it."""
+    near = upper if math.isfinite(upper) else 1.0
+    radii = [0.0, 0.5, near, float(np.nextafter(near, 0.0)), near * (1.0 - 1e-9), near * (1.0 + 1e-9), math.inf]
+    radius = radii[int(rng.integers(len(radii)))]
+    result = lc.verify(question.network, question.x, radius, question.norm, time_limit=10, **question.options)
+    proved = result.lower if str(result.status) != "robust" else min(max(result.lower, radius), 1e3)
+    texts = _claim(judge, group, question, proved, result.witness, result.upper, rng)
+    if str(result.status) == "not_robust" and (result.witness is None or not result.upper <= radius):
+        texts.append(f"not robust within {radius}, with a witness at {result.upper}")
+    if str(result.status) == "undecided" and not result.note:
+        texts.append("undecided without a word why")
+    return [f"verified at {radius}: {text}" for text in texts]
 
 
 def _proofs(

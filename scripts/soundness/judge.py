@@ -119,7 +119,7 @@ def faults(judge: Judge, result: lc.Result, rng: Generator, proved: float = 0.0,
         found += witness_faults(judge, result.witness, upper)
         if status == "not_robust" and judge.length.above(judge.offset(result.witness), radius):
             found.append("not_robust by a witness beyond the radius")
-    if status == "exact" and not upper - lower <= gap * upper * (1 + 1e-9):
+    if status == "exact" and not upper - lower <= gap * upper * (1 + 1e-9) < math.inf:
         found.append(f"exact with a gap: {lower} .. {upper}")
     if status == "robust" and not (lower >= radius or math.isinf(upper)):
         found.append(f"robust to {radius} with the bound {lower}")

@@ -29,6 +29,8 @@ from layercert.system.threads import one_thread
 __all__ = ["GAP", "MARGIN", "NOISE", "How", "Progress", "Watch"]
 __all__ += ["closest", "deadline_of", "decide", "measure", "verify"]
 
+#: The note of a search that ended by itself and left a gap.
+BETWEEN_MARGINS = "the search ended with its bounds apart: what is between them is within its margins for rounding"
 #: Seconds after which a notebook shows how far a search is.
 PATIENCE = 1.0
 
@@ -254,10 +256,16 @@ def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: b
     interrupted: list[Result] = []
 
     def ask(box: Problem) -> Result:
-        left = None if deadline is None else max(deadline - clock.now(), 1e-3)
-        result = closest(box, replace(how, time_limit=left, certificate=False, watch=None))
+        result = closest(box, own())
+        if stop_at_witness and not result.interrupted and result.lower < box.radius < result.upper:
+            sure = decide(box, own())  # a witness next to the radius ends the search for the nearest one
+            result = replace(result, lower=max(result.lower, sure.lower), interrupted=sure.interrupted, note=sure.note)
         interrupted.extend([result] if result.interrupted else [])
         return result
+
+    def own() -> How:
+        left = None if deadline is None else max(deadline - clock.now(), 1e-3)
+        return replace(how, time_limit=left, certificate=False, watch=None)
 
     finished = search.run(ask, lambda: bool(interrupted) or (deadline is not None and clock.now() > deadline))
     result = _branched_result(search, finished, stop_at_witness)
@@ -277,17 +285,17 @@ def _branched_result(search: Branching, finished: bool, stop_at_witness: bool) -
     problem, last = search.problem, search.last
     assert last is not None
     lower, upper, radius = search.lower, search.upper, problem.radius
-    found, proved = upper <= radius, lower >= radius
+    found, proved = search.found, lower >= radius
     status: Status | Verdict
     if stop_at_witness:
         status = _verdict(found, proved)
     elif proved and not found:
         status = Status.ROBUST
-    elif upper - lower <= search.gap * upper:
+    elif upper - lower <= search.gap * upper < math.inf:
         status = Status.EXACT
     else:
         status = Status.ROBUST if math.isinf(lower) and math.isinf(upper) else Status.UNDECIDED
-    open_note = last.note if finished else "time limit reached"
+    open_note = (last.note or BETWEEN_MARGINS) if finished else "time limit reached"
     held = search.incumbent.witness
     return replace(
         last,
@@ -298,7 +306,7 @@ def _branched_result(search: Branching, finished: bool, stop_at_witness: bool) -
         target=None if held is None else held.clause.target,
         radius=radius,
         programs=search.programs,
-        note=open_note if status == Status.UNDECIDED or upper == 0.0 else "",
+        note=open_note if status == Status.UNDECIDED else last.note if upper == 0.0 else "",
         certificate=None,
         holds=None if held is None else examine(problem, held.point),
         x=problem.x,
@@ -333,7 +341,7 @@ def _why_open(progress: Progress) -> str:
     """What to say of a search that ended by itself and left a gap."""
     if progress.incumbent.unsettled is not None:
         return "the nearest point found is unsafe up to rounding only, and none next to it could be settled"
-    return "the search ended with its bounds apart: what is between them is within its margins for rounding"
+    return BETWEEN_MARGINS
 
 
 def _result(session: Session, status: Status | Verdict, note: str, how: How) -> Result:

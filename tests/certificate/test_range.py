@@ -8,6 +8,7 @@ accepted them: a product with tiny weights vanishes, and with it an error, a coe
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,12 @@ def exact_forgery(kind: str) -> tuple[Network, Certificate, list[float]]:
     if kind == "quotient":  # F = 2e-95 - |z|, z = 1e-290 v + 1e-95 up to 1e-90; the weight over that of the norm is 0
         net = Network.from_arrays([[[1e-290], [-1e-290]], [[-1.0, -1.0], [0.0, 0.0]]], [[1e-95, -1e-95], [2e-95, 0.0]])
         return net, claim(net, [0.0], [[1.0, 0.0]], 1e250, weights=np.array([1e50])), [9e199]
+    if kind == "endless":  # F = 1 - relu(1e-300 v); 1e350 is no float64, and as a whole number 1024
+        net = Network.from_arrays([[[1e-300]], [[-1.0], [0.0]]], [[0.0], [1.0, 0.0]])
+        false = claim(net, [0.0], [[1.0, 0.0]], 1e300, weights=np.array([1e-50]))
+        one, at = np.ones(1), np.zeros(1, np.int64)  # and the facet relu(z) <= the largest z of that box
+        facet = {"facet_count": at + 1, "facet_at": at, "facet_share": one, "facet_part": 0.0 * one}
+        return net, replace(false, trees=(replace(one_leaf(1, 1), **facet),)), [1e300]
     # "length": F = 5.5e-24 - |z|, z = s (v_0 + v_1) with the least float64 s: in l_2 up to sqrt(2) s r = 7e-24, but the
     # length of the row (s, s) is s in float64
     least = math.ulp(0.0)
@@ -110,7 +117,7 @@ def test_no_factor_beyond_the_range_makes_a_proof(kind: str, tmp_path: Path) -> 
     assert "numbers beyond 1e+75" in check(net, certificate).reason
 
 
-@pytest.mark.parametrize("kind", ["no end", "box", "sign", "quotient", "length"])
+@pytest.mark.parametrize("kind", ["no end", "endless", "box", "sign", "quotient", "length"])
 def test_exact_arithmetic_starts_from_bounds_that_hold(kind: str, tmp_path: Path) -> None:
     net, certificate, unsafe = exact_forgery(kind)
     assert_false(net, certificate, unsafe)

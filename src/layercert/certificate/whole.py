@@ -150,7 +150,7 @@ def prove_whole(
         same = ("network", "p", "label", "asked")
         if any(getattr(part, name) != getattr(claim, name) for name in same) or not _same_numbers(part, claim):
             raise Rejected("the certificate of a box is about another question")
-        if part.domain is None or not ((part.domain[0] <= low) & (high <= part.domain[1])).all() or (part.x != c).any():
+        if not np.array_equal(part.x, c) or part.domain is None or not _holds(part.domain, low, high):
             raise Rejected("the certificate of a box is about another box")
         ok, why, count = prove(part)
         if not ok:
@@ -220,6 +220,12 @@ def _alternatives(low: Vector, high: Vector, group: tuple[int, ...]) -> Iterator
             yield a, b
 
 
+def _holds(domain: tuple[Vector, Vector], low: Vector, high: Vector) -> bool:
+    """Is the box from low to high inside the domain?"""
+    fits = all(end.shape == low.shape for end in domain)
+    return fits and bool(((domain[0] <= low) & (high <= domain[1])).all())
+
+
 def _same_numbers(part: Certificate, claim: Certificate) -> bool:
     if (part.weights is None) != (claim.weights is None) or len(part.clauses) != len(claim.clauses):
         return False
@@ -236,7 +242,6 @@ def _moved(claim: Certificate, a: Vector, b: Vector) -> list[Fraction]:
     return [
         abs(Fraction(s) - Fraction(t)) * Fraction(w)
         for s, t, w in zip(a.tolist(), b.tolist(), weights.tolist(), strict=True)
-        if s != t
     ]
 
 
@@ -268,8 +273,9 @@ def _covers(claim: Certificate, part: Certificate, low: Vector, high: Vector) ->
     """Is no point of the box farther from the part's x than its radius?"""
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return False
-    far = np.where(part.x - low > high - part.x, low, high)
-    corner = _moved(claim, far, part.x)
+    # of rounded differences the larger one may be that of the nearer end
+    ends = zip(_moved(claim, low, part.x), _moved(claim, high, part.x), strict=True)
+    corner = [far for far in map(max, ends) if far]
     if math.isinf(claim.p):
         return max(corner, default=Fraction(0)) <= Fraction(part.radius)
     if claim.p.is_integer() and claim.p <= MOST_POWER:

@@ -76,6 +76,11 @@ class Branching:
         return self.incumbent.distance
 
     @property
+    def found(self) -> bool:
+        """Is there a witness within the radius?"""
+        return self.incumbent.witness is not None and self.upper <= self.problem.radius
+
+    @property
     def lower(self) -> float:
         """No admissible unsafe point is nearer."""
         return min(self.upper, *(box.bound for box in self.root.leaves()))
@@ -88,10 +93,10 @@ class Branching:
         """Go on until the answer is there (True) or it is late (False)."""
         waiting = 0
         while self._queue:
-            if self.upper <= self.enough:
+            if self.found and self.upper <= self.enough:
                 return True
             bound, _, box = heapq.heappop(self._queue)
-            if self._closed(bound):
+            if self.boxes and self._closed(bound):  # x itself is looked at in any case
                 return True
             if self.boxes and late():
                 heapq.heappush(self._queue, (bound, -1, box))
@@ -102,7 +107,8 @@ class Branching:
         return True
 
     def _closed(self, bound: float) -> bool:
-        return bound >= self.problem.radius or bound >= self.upper * (1.0 - self.gap)
+        """Nothing nearer than the radius is left, or, where the nearest point is asked for, none nearer by the gap."""
+        return bound >= self.problem.radius or (self.enough == 0.0 and bound >= self.upper * (1.0 - self.gap))
 
     def _expand(self, box: Box, ask: Ask) -> list[Box]:
         """Bound a box by its own problem; its parts, if it needs any."""
