@@ -124,12 +124,12 @@ class Proof:
     """A ball {w : ||weights * w||_p <= r, low <= x + w <= high}, and what is known of a network's neurons on it."""
 
     def __init__(self, W, b, clauses, x, p, r, low, high, weights, exact, given=None):
-        K = fineness(*W, *b, x, r, *sum(clauses, ())) if exact else None
+        self.inverse = np.array([-down(-1 / Fraction(w)) for w in weights])  # 1 / weights, rounded up
+        K = fineness(*W, *b, x, r, self.inverse, *sum(clauses, ())) if exact else None
         self.p, self.r, self.K, self.boxed = p, r, K, bool(np.isfinite([low, high]).any())
         self.q = {1.0: math.inf, math.inf: 1}.get(p) or Fraction(p) / (Fraction(p) - 1)
         self.unit, self.num = (1.0, np.asarray) if K is None else (1 << K, lambda a: units(a, K))
-        # rounded up: 1 / weights; weights times how far a coordinate can fall and rise, at most r; |w_j|
-        self.inverse = np.array([-down(-1 / Fraction(w)) for w in weights])
+        # rounded up: weights times how far a coordinate can fall and rise, at most r; |w_j|
         rooms = np.nextafter(np.nextafter([x - low, high - x], np.inf) * weights, np.inf)
         self.rooms, far = np.minimum(rooms, r), np.nextafter(r * self.inverse, np.inf)
         self.box = np.clip([np.nextafter(x - far, -np.inf), np.nextafter(x + far, np.inf)], low, high)  # v is in it
@@ -426,12 +426,13 @@ def check(proof_path, network_path, exact):
     x, low, high, weights = (arrays.get(name, np.full(n, default)).astype(np.float64) for name, default in wanted)
     need(all(v.shape == (n,) for v in (x, low, high, weights)), "x, the domain or the weights do not fit the network")
     need(header["x_sha256"] == hashlib.sha256(x.astype("<f8").tobytes()).hexdigest(), "x does not match its hash")
-    good = np.isfinite(x).all() and p >= 1 and 0 <= r < math.inf and ((weights >= 1e-50) & (weights <= 1e50)).all()
+    good = np.isfinite(x).all() and p >= 1 and 0 <= r < math.inf and ((weights >= 1e-100) & (weights <= 1e100)).all()
     need(good, "x, the norm, the radius or a weight is no number in range")
     need(((low <= x) & (x <= high)).all(), "x is outside of the domain")
     clauses = [tuple(arrays[f"{c}{i}"].astype(np.float64) for c in "Cd") for i in range(len(header["targets"]))]
     check_clauses(clauses, header["targets"], label, asked, len(b[-1]))
-    need(exact or all(np.abs(a).max() < LARGE for a in (x, r, *(C for C, _ in clauses))), "x, r or C exceed 1e75")
+    sizes = [np.abs(a).max() for a in (x, r, *(C for C, _ in clauses), (weights + 1 / weights) * 1e25)]
+    need(exact or max(sizes) < LARGE, "x, r or C exceed 1e75, or weights 1e50: try --exact")
     leaves, proof = 0, Proof(W, b, clauses, x, p, r, low, high, weights, exact) if r > 0 else None
     for i in range(len(clauses)):
         tree = {name[: -len(str(i))]: a for name, a in arrays.items() if name.rstrip("0123456789") + str(i) == name}
@@ -440,9 +441,8 @@ def check(proof_path, network_path, exact):
             if "axis" in tree and "weights" in arrays:  # cuts are of weights * (v - x); rounding is harmless
                 tree["cut"] = x[(at := np.clip(tree["axis"], 0, n - 1))] + tree["cut"] / weights[at]
             leaves += (prove_boxes if "axis" in tree else prove_tree)(proof, *clauses[i], tree)
-    witness = "there is no witness"
     need("witness" in arrays or r > 0 or not is_unsafe(W, b, x, clauses), "x itself is unsafe")
-    if "witness" in arrays:
+    if not (witness := "" if "witness" in arrays else "there is no witness"):
         v = arrays["witness"].astype(np.float64)
         good = v.shape == x.shape and ((low <= v) & (v <= high) & np.isfinite(v)).all()
         need(good and is_unsafe(W, b, v, clauses), "the witness does not fit x or the domain, or is not unsafe")

@@ -89,6 +89,18 @@ def test_every_method_finds_the_weighted_distance(method: str) -> None:
             assert decide(problem.within(r.lower * 0.999), How(method)).status != "not_robust"
 
 
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("weight", [1e-12, 1e-30])
+def test_an_input_that_hardly_counts(norm: str, weight: float) -> None:
+    """The first witness was looked for where rounding far away from x loosens every clause, and there was none."""
+    rng = np.random.default_rng(1)
+    network = lc.Network.from_arrays(
+        [rng.normal(size=(6, 3)), rng.normal(size=(3, 6))], [rng.normal(size=6), rng.normal(size=3)]
+    )
+    r = lc.measure(network, rng.normal(size=3), norm, weights=[weight, 1, 1])
+    assert r.status == "exact" and r.upper == pytest.approx(0.5099688 * weight, rel=1e-6)
+
+
 def test_some_of_these_have_an_answer_and_some_need_a_fixed_input() -> None:
     distances = [true for _, true in QUESTIONS]
     assert sum(math.isfinite(d) for d in distances) >= 6

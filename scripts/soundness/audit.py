@@ -71,17 +71,23 @@ class Tally:
 
 
 def one(kind: str, number: int, seed: int) -> Outcome:
-    """One case; anything that it raises, but an error of ours, is a fault."""
+    """One case; anything that it raises, but an error of ours, is a fault, and so is a warning. These are listened for:
+    made errors, some would be forgiven as those of a solver are."""
     rng = np.random.default_rng([seed, list(KINDS).index(kind), number])
     try:
-        with warnings.catch_warnings(), _patience():
-            warnings.simplefilter("error")
-            return KINDS[kind][0](rng)
+        with warnings.catch_warnings(record=True) as heard, _patience():
+            warnings.simplefilter("always")
+            outcome = KINDS[kind][0](rng)
+        return outcome._replace(faults=outcome.faults + [_told(warning) for warning in heard])
     except LayerCertError as error:
         return Outcome("refused", [] if str(error) else ["an error without a text"])
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
         return Outcome("crashed", [f"{type(error).__name__}: {error} ({at.filename.rsplit('/', 1)[-1]}:{at.lineno})"])
+
+
+def _told(warning: warnings.WarningMessage) -> str:
+    return f"warned: {warning.message} ({warning.filename.rsplit('/', 1)[-1]}:{warning.lineno})"
 
 
 @contextmanager

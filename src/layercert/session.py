@@ -244,7 +244,7 @@ class Session:
             yield from self._take_up(before)
         attacks = self.method is None or self.method.attacks or self.stop_at_witness or math.isinf(problem.radius)
         if attacks and (before is None or (before.witness is None and before.tree is None)):
-            view, task = self._task_within(far)
+            view, task = self._task_within(0.0)  # nothing is proved here: clauses are not loosened for points far away
             yield from translated(view, task.attack())
         # the smaller the ball, the less is lost to rounding where the coordinates are scaled
         self._reach = min(far, self.progress.upper) if before is None or before.tree is None else before.reach

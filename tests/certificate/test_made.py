@@ -177,6 +177,18 @@ def test_box_trees_with_weights_in_the_stand_alone_checker(tmp_path: Path) -> No
     assert accepted >= 2
 
 
+@pytest.mark.parametrize("weight", [1e-60, 1e60])
+def test_weights_of_any_size_in_the_stand_alone_checker(weight: float, tmp_path: Path) -> None:
+    """Its floats have margins for weights up to 1e50; whole numbers need none, but units as small as the inverse."""
+    net, x = network_of(2, [3, 8, 3])
+    proof = lc.measure(net, x, "l2", weights=[weight] * 3, certificate=True).certificate
+    assert proof is not None and proof.radius > 0 and all(check(net, proof, exact).ok for exact in (False, True))
+    net.save(tmp_path / "n.npz")
+    proof.save(tmp_path / "c.npz")
+    files = [str(tmp_path / "c.npz"), str(tmp_path / "n.npz")]
+    assert alone.main(files) == 1 and alone.main([*files, "--exact"]) == 0
+
+
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_max_pooling_leaves_a_proof(norm: str, no_second_search: None, tmp_path: Path) -> None:
     """Leaves that few steps of an ascent do not close: the search's last halfspace does, or more steps. In l_2 the root

@@ -6,6 +6,7 @@ import importlib.util
 import math
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -202,6 +203,16 @@ def test_margins_do_not_keep_a_solved_program_open() -> None:
     assert answer.decided[0] and answer.lower[0] == pytest.approx(5e-13, rel=1e-3)
     lazy = check(single(rows, norm), Candidates(np.array([[-1e-3, 0.0]]), np.array([[1.0]])))
     assert not lazy.decided[0]  # its point is far from its own bound
+
+
+def test_rows_of_denormal_size_warn_of_nothing() -> None:
+    """One over their size overflows. Made an error, such a warning would be forgiven as a solver's, and not be seen."""
+    chain = make_chain("library", Norm(3.0))
+    rows = Polyhedron(np.array([[1e-310, 0.0], [0.0, 1.0]]), np.array([-1e-310, -1.0]), np.zeros(2), np.zeros(2))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        chain.solve(single(rows, Norm(3.0)))
+    assert not heard
 
 
 def test_no_answer_is_no_bound_for_a_steep_tilt() -> None:
