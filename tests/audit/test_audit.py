@@ -251,6 +251,9 @@ def test_radii_from_elsewhere(bench: lc.RadiusBench, tmp_path: Path) -> None:
     assert right.ratio == pytest.approx(0.5, rel=1e-5) and not right.wrong and wrong.wrong
     for text, message in (
         (head + line.format("far"), "line 2 of .*: the radius 'far' is no number"),
+        (head + line.format("nan"), "line 2 of .*: the radius 'nan' is no number >= 0"),
+        (head + line.format(-1), "line 2 of .*: the radius '-1' is no number >= 0"),
+        (head + '"' + "1" * 200_000, "cannot be read: field larger"),
         (head + line.format(1).replace("verifier", "oracle"), "kind is 'oracle'; expected attack or verifier"),
         ("tool,radius\nmine,1\n", "has no kind; expected the columns tool, kind"),
         (head + line.format(1).replace(row.network, "other"), "is about a question with an exact radius"),
@@ -258,6 +261,16 @@ def test_radii_from_elsewhere(bench: lc.RadiusBench, tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(InputError, match=message):
             read_scores(file, bench, WINE)
+
+
+def test_answers_that_cannot_be_read_do_not_count(bench: lc.RadiusBench, tmp_path: Path) -> None:
+    tool, rows = tools_named(["interval"])[0], bench.rows[:2]
+    Answers(tmp_path).put(tool, rows, [1.0, 2.0], 0.5)
+    assert Answers(tmp_path, resume=True).get(tool, rows) == ([1.0, 2.0], 0.5)
+    good = (tmp_path / "answers.jsonl").read_text()
+    for bad in (good.replace("[1.0, 2.0]", "[1.0]"), good.replace("1.0", "1" + "0" * 400), "[" * 100_000):
+        (tmp_path / "answers.jsonl").write_text(bad)
+        assert Answers(tmp_path, resume=True).get(tool, rows) is None
 
 
 def test_a_run_is_a_truth_too(bench: lc.RadiusBench, tmp_path: Path) -> None:

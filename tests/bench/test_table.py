@@ -13,6 +13,7 @@ import pytest
 
 import layercert as lc
 from layercert.batch.plan import input_hash
+from layercert.bench.collections import OWN, collections_of
 from layercert.bench.gather import status_of
 from layercert.bench.table import BOUNDS, CSV, EXACT, PARQUET, SHIPPED, check_rows, read_csv, write_csv, write_parquet
 from layercert.errors import InputError, OptionError
@@ -104,3 +105,23 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / CSV).write_bytes(b"no gzip")
     with pytest.raises(InputError, match="cannot be read"):
         lc.radiusbench(tmp_path)
+    whole = gzip.compress(b"network,norm\n" + bytes(range(32, 120)) * 50)
+    damaged = bytearray(whole)
+    damaged[12:20] = b"\xff" * 8
+    bomb = gzip.compress(bytes(1 << 27))  # 128 MiB of zeros
+    for raw in (bytes(damaged), whole[:-9], bomb, gzip.compress(b'a,b\n1,"' + b"2" * 200_000), gzip.compress(b"\xff")):
+        (tmp_path / CSV).write_bytes(raw)
+        with pytest.raises(InputError, match="cannot be read"):
+            lc.radiusbench(tmp_path)
+
+
+def test_a_row_about_an_input_that_is_not_there_is_told(bench: lc.RadiusBench) -> None:
+    with pytest.raises(InputError, match=r"a row about input 9999 of \w+, which has"):
+        bench.x(replace(bench.rows[0], input=9999))
+
+
+def test_what_a_user_added_is_read_with_care(tmp_path: Path) -> None:
+    for text in ("[1, 2", "[1, 2]", "3", '{"mine": 1}', '{"mine": {"networks": [1], "domains": []}}', "[" * 100_000):
+        (tmp_path / OWN).write_text(text)
+        with pytest.raises(InputError, match="is damaged"):
+            collections_of(tmp_path)

@@ -150,9 +150,13 @@ def test_a_file_that_is_none_is_refused(file: Path, tmp_path: Path, capsys: pyte
         InputError, match=r"'other.csv' is no results.csv of a reproduction: its first line must be norm,"
     ):
         read_answers(tmp_path / "other.csv")
+    (tmp_path / "other.csv").write_text(",".join(COLUMNS) + '\n"' + "1" * 200_000)
+    with pytest.raises(InputError, match=r"cannot read the answers in 'other\.csv': field larger"):
+        read_answers(tmp_path / "other.csv")
     for changes in (
         {"lower": "nan"},
         {"upper": "nan"},
+        {"upper": "0.05"},
         {"programs": "many"},
         {"status": "sure"},
         {"cpu_seconds": "-1"},

@@ -45,7 +45,7 @@ class Answers:
         try:
             found = json.loads(line)
             self._known[found["question"]] = [float(r) for r in found["radii"]], float(found["seconds"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return
 
     def get(self, tool: Tool, rows: Sequence[Radius]) -> tuple[list[float], float] | None:
@@ -58,7 +58,8 @@ class Answers:
         Returns:
             A radius per row and the seconds per question; None if the tool was not asked exactly these.
         """
-        return self._known.get(_question(tool, rows))
+        found = self._known.get(_question(tool, rows))
+        return found if found is not None and len(found[0]) == len(rows) else None
 
     def put(self, tool: Tool, rows: Sequence[Radius], radii: Sequence[float], seconds: float) -> None:
         """Keep an answer.

@@ -186,7 +186,7 @@ def read_scores(path: Path, source: Truth, wanted: Wanted) -> list[Score]:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             lines = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"'{path}' cannot be read: {error}; expected a CSV file of radii") from None
     for number, line in enumerate(lines, 2):
         missing = [column for column in columns if not line.get(column)]
@@ -199,7 +199,9 @@ def read_scores(path: Path, source: Truth, wanted: Wanted) -> list[Score]:
         try:
             radius = float(line["radius"])
         except ValueError:
-            raise InputError(f"line {number} of '{path}': the radius {line['radius']!r} is no number") from None
+            radius = math.nan
+        if not radius >= 0:
+            raise InputError(f"line {number} of '{path}': the radius {line['radius']!r} is no number >= 0")
         row = known.get((line["network"], line["norm"], line["setting"], line["input"]))
         if row is not None:
             scores.append(Score(line["tool"], line["kind"], row, radius, math.nan))

@@ -88,9 +88,9 @@ def checked_before(folder: Path) -> dict[int, Checked]:
     try:
         stored = json.loads((folder / FILE).read_text())
         entries = [Checked(**entry) for entry in stored]
-    except (OSError, ValueError, TypeError):
+        return {each.job: each for each in entries if _sha256(folder / each.file) == each.sha256}
+    except (OSError, ValueError, TypeError, RecursionError):
         return {}
-    return {each.job: each for each in entries if _sha256(folder / each.file) == each.sha256}
 
 
 def _sha256(path: Path) -> str:

@@ -142,10 +142,13 @@ def save_inputs(file: IO[bytes], data: Dataset) -> None:
 
 def _own(out: Path) -> dict[str, dict[str, Any]]:
     try:
-        return dict(json.loads((out / OWN).read_text()))
+        found = dict(json.loads((out / OWN).read_text()))
+        for entry in found.values():  # all that is made of it later
+            _ = [(str(name), str(sha256)) for name, sha256 in entry["networks"]], _domains(entry)
+        return found
     except FileNotFoundError:
         return {}
-    except ValueError as error:
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise InputError(
             f"'{out / OWN}' is damaged ({error}); write it again with layercert radiusbench extend"
         ) from None
@@ -153,8 +156,11 @@ def _own(out: Path) -> dict[str, dict[str, Any]]:
 
 def _read(out: Path, name: str, entry: dict[str, Any]) -> Collection:
     models = tuple(Model(each, load(out / NETWORKS / f"{each}.npz")) for each, _ in entry["networks"])
-    domains = tuple((float(d[0]), float(d[1])) if d else None for d in entry["domains"])
-    return Collection(name, models, load_dataset(out / INPUTS / f"{name}.npz"), domains)
+    return Collection(name, models, load_dataset(out / INPUTS / f"{name}.npz"), _domains(entry))
+
+
+def _domains(entry: dict[str, Any]) -> tuple[tuple[float, float] | None, ...]:
+    return tuple((float(d[0]), float(d[1])) if d else None for d in entry["domains"])
 
 
 def chosen_inputs(data: Samples, networks: Sequence[Network], count: int) -> Dataset:

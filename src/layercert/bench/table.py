@@ -23,6 +23,7 @@ from layercert.io import load
 from layercert.io.datasets import Dataset, load_dataset
 from layercert.network import Network
 from layercert.system.files import whole_file
+from layercert.system.gz import read_gzip
 
 CSV, PARQUET = "radiusbench.csv.gz", "radiusbench.parquet"
 NETWORKS, INPUTS, CERTIFICATES = "networks", "inputs", "certificates"
@@ -196,8 +197,14 @@ class RadiusBench:
 
         Returns:
             The point, as a flat vector.
+
+        Raises:
+            InputError: The data set has no such input.
         """
-        return np.asarray(self.inputs(row.collection).X[row.input])
+        X = self.inputs(row.collection).X
+        if not 0 <= row.input < len(X):
+            raise InputError(f"the table has a row about input {row.input} of {row.collection}, which has {len(X)}")
+        return np.asarray(X[row.input])
 
     def certificate(self, row: Radius) -> Path | None:
         """The certificate of a row.
@@ -256,13 +263,13 @@ def radiusbench(folder: str | os.PathLike[str] | None = None) -> RadiusBench:
 def read_csv(path: Path) -> Iterator[Radius]:
     """The rows of a table; a `.gz` is unpacked."""
     try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+        raw = read_gzip(path) if path.suffix == ".gz" else path.read_bytes()
+        lines = list(csv.DictReader(io.StringIO(raw.decode())))
     except FileNotFoundError:
         raise InputError(f"no RadiusBench at '{path}'; make one with: layercert radiusbench build --out DIR") from None
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"'{path}' cannot be read: {error}; write it again with layercert radiusbench build") from None
-    for number, line in enumerate(csv.DictReader(io.StringIO(text)), 2):
+    for number, line in enumerate(lines, 2):
         try:
             yield Radius(**{column: _value(column, line[column]) for column in COLUMNS})
         except (KeyError, TypeError, ValueError) as error:

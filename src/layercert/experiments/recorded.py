@@ -80,7 +80,7 @@ def read_answers(path: Path) -> Answers:
                     _add(found, line)
                 except (TypeError, ValueError) as error:
                     raise InputError(f"line {number} of '{path.name}' is no answer: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read the answers in '{path.name}': {error}") from None
     return found
 
@@ -90,7 +90,7 @@ def _add(found: Answers, line: dict[str, str]) -> None:
     if limit is None or line["status"] == "failed":
         return
     lower, upper, seconds = (float(line[name]) for name in ("lower", "upper", "cpu_seconds"))
-    if not 0 <= lower < math.inf or math.isnan(upper) or not 0 <= seconds < math.inf:
+    if not 0 <= lower < math.inf or not lower <= upper or not 0 <= seconds < math.inf:
         raise ValueError(f"lower {lower}, upper {upper}, {seconds} s")
     key = (line["norm"], line["family"], line["stack"], line["network"], line["input"], line["method"])
     found[key] = Answer(Status(line["status"]), lower, upper, int(line["programs"]), seconds, float(limit[1]))

@@ -20,6 +20,7 @@ from layercert.batch.drive import Executor
 from layercert.batch.errors import EmptyRunError
 from layercert.batch.store import FILE
 from layercert.batch.work import UNDECIDED
+from layercert.errors import InputError
 from layercert.experiments import work
 from layercert.experiments.networks import find_networks, size_of
 from layercert.experiments.recorded import Recorded, read_answers
@@ -297,10 +298,19 @@ def _read(folder: Path) -> Pool | None:
                 finished = max(finished, record["finished"])
     if not rows:
         return None
-    remarks = tuple(json.loads((folder / REMARKS).read_text(encoding="utf-8")))
+    remarks = _remarks(folder / REMARKS)
     sessions.sort(key=lambda s: str(s["started"]))
     stack = rest[0] if rest else "default"
     return Pool(pool, family, stack, tuple(rows), options, tuple(sessions), finished, planned, remarks)
+
+
+def _remarks(path: Path) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, json.loads(path.read_text(encoding="utf-8"))))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"'{path}' is damaged ({error}); it holds remarks for the page alone: delete it") from None
 
 
 def _row(record: dict[str, Any], run: Path, identity: dict[str, Any]) -> Row:
