@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,8 @@ class How:
         check_gap(self.gap)
         check_threads(self.threads)
         check_memory(self.memory)
+        if self.save is not None and not isinstance(self.save, str | PathLike):
+            raise OptionError(f"save is the path of a file, got {self.save!r:.60}")
         if self.save is not None and method is not None:
             check_adaptive(method.name, "save", "be saved")
         if self.scheduler is not None and method is not None:

@@ -135,7 +135,13 @@ def check_weights(network: Network, weights: Weights, names: Sequence[str] = ())
     if isinstance(weights, Mapping):
         w = np.ones(network.inputs)
         for column, weight in weights.items():
-            w[column_of(column, network.inputs, names)] = float(weight)
+            i = column_of(column, network.inputs, names)
+            try:
+                w[i] = float(weight)
+            except (TypeError, ValueError):
+                w[i] = math.nan
+            if math.isnan(w[i]):
+                raise OptionError(f"a weight is a number > 0, got {weight!r:.60} for input {_said(i, names)}")
     else:
         w = flattened(weights, network.inputs, network.input_shape, "list of weights")
     bad = np.flatnonzero(~((w >= LEAST) & (w <= MOST)))
@@ -306,7 +312,7 @@ def check_discrete(
 
 
 def _columns(columns: Fixed, inputs: int, names: Sequence[str]) -> tuple[int, ...]:
-    given = [columns] if isinstance(columns, (int, str, np.integer)) else list(columns)
+    given = list(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else [columns]
     return tuple(sorted({column_of(c, inputs, names) for c in given}))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import layercert as lc
 from helpers.batches import line_network, plan, points
 from layercert.batch import Options, open_store
 from layercert.batch.work import at_each, solve
@@ -57,6 +58,17 @@ def test_each_answer_helps_the_next(
     assert (result.status, result.lower, result.upper) == (status, lower, upper)
     assert (result.programs, result.seconds) == (10 * len(asked), 0.5 * len(asked)) and result.note == ""
     assert (result.witness is None) == math.isinf(upper)
+
+
+def test_a_proof_beyond_all_radii_is_robust_at_each() -> None:
+    """Outputs that depend on nothing: the first answer proves all, and no witness was ever there."""
+    network = lc.Network.from_arrays([np.zeros((3, 2)), np.ones((2, 3))], [np.zeros(3), np.array([1.0, 0.0])])
+    for eps in (EPS, (0.1, 0.1 * (1 + 1e-12))):
+        for question in ({}, {"domain": (-1, 1)}, {"integer": [0]}):
+            result = at_each(eps, lambda radius, asked=question: lc.verify(network, [0.0, 0.0], radius, **asked))
+            assert result.status == "robust" and result.witness is None
+    near = lc.Network.from_arrays([[[1.0], [-1.0]], [[0.0, 0.0], [1.0, 1.0]]], [[0.0, 0.0], [0.5, 0.0]])
+    assert at_each((0.1, 0.1 * (1 + 1e-12)), lambda radius: lc.verify(near, [0.0], radius)).status == "robust"
 
 
 def test_radii_that_stay_undecided() -> None:

@@ -26,7 +26,7 @@ from layercert.methods import AUTO
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import robustness
-from layercert.questions import Fixed, OneOf, Target, Weights, check_network, in_positions
+from layercert.questions import Fixed, OneOf, Target, Weights, check_network, in_positions, whole_number
 from layercert.result import Result, Status
 from layercert.run import GAP, measure
 from layercert.shapes import flattened
@@ -286,6 +286,8 @@ def _collect(X: Any) -> tuple[list[Any], list[Any] | None]:
     for item in X:
         x, y = (item[0], item[1]) if isinstance(item, (list, tuple)) and len(item) > 1 else (item, None)
         x = _local(x[0] if isinstance(x, (list, tuple)) else x)
+        if x.ndim == 0:
+            raise InputError(f"X must yield inputs or batches of them, got {item!r:.60} from {type(X).__name__}")
         if y is None:
             points += list(x)  # a batch
             continue
@@ -313,9 +315,10 @@ def _end(network: Network, end: ArrayLike) -> Any:
 
 
 def _label(value: Any) -> int:
-    if float(value) != int(value):
+    number = whole_number(value)
+    if number is None:
         raise InputError(f"a label is a whole number, the number of a class; got {value}")
-    return int(value)
+    return number
 
 
 def _plain(value: Any) -> Any:

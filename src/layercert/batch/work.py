@@ -179,6 +179,7 @@ def at_each(eps: Sequence[float], ask: Callable[[float], Result]) -> Result:
         if result.status == Verdict.ROBUST:
             proved = max(proved, radius)
         known = replace(_with_answer(known, result, proved), radius=max(eps))
+        proved = max([proved, *(e for e in eps if e < known.lower)])  # more may be proved than was asked
         waiting = [e for e in waiting if _is_open(e, known, proved)]
     if proved >= max(eps):
         return replace(known, status=Verdict.ROBUST)
