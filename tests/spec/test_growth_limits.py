@@ -34,6 +34,17 @@ def test_layers_that_are_too_large_to_be_dense_are_measured_too(monkeypatch: pyt
     assert found.status == "exact" and found.lower == pytest.approx(2.0, rel=1e-6)
 
 
+@pytest.mark.parametrize(("low", "high"), [("0.1", "0.2"), ("1000.1", "1000.1000000001"), ("-7.3", "-7.2999999")])
+def test_a_centre_that_violates_is_no_distance_away(low: str, high: str) -> None:
+    """No float64 is the centre, and the nearest one may be 1e-3 half widths away: that was told as an exact growth."""
+    text = f"(declare-const X_0 Real)(declare-const Y_0 Real)(assert (>= X_0 {low}))(assert (<= X_0 {high}))"
+    line = Network.from_arrays([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])  # |x|
+    found = lc.measure_spec(line, parse_spec(text + "(assert (>= Y_0 0))"))
+    assert found.status == "exact" and found.lower == found.upper == 0.0 and found.witness is not None
+    beside = lc.measure_spec(line, parse_spec(text + "(assert (<= Y_0 0))"))  # at 0 alone
+    assert beside.status == "exact" and beside.lower > 1.0
+
+
 def test_searches_that_are_late_are_late_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each search here takes 0.3 s longer than it may; they were begun again and again all the same."""
     asked, seconds, real = list[float](), [100.0], growth.decide

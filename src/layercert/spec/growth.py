@@ -34,8 +34,9 @@ from layercert.system import clock
 
 #: With fewer bits than this for the half widths, the box would no longer be the property's.
 FEWEST_BITS = 8
-#: A growth of a billionth of the half widths is nothing: the centre itself is rounded.
-NOTHING = 1e-9
+#: Where a witness is this near, in half widths, it may be the centre itself, which is no float64: it is looked at as it
+#: is, in rationals.
+AT_THE_CENTRE = 1e-9
 #: Later cases are searched this much (relative) beyond the best bound so far, to cover the rounding of s.
 BEYOND = 1e-5
 
@@ -142,7 +143,7 @@ def measure_spec(
         best = replace(best, lower=min(best.lower, lower))
         notes += [note] if note and note not in notes else []
     lower = min(best.lower, best.upper)
-    if math.isfinite(best.upper) and best.upper - lower <= max(gap * best.upper, NOTHING):
+    if math.isfinite(best.upper) and best.upper - lower <= gap * best.upper:
         status = Status.EXACT
     else:
         status = Status.ROBUST if math.isinf(best.upper) and not notes else Status.UNDECIDED
@@ -269,6 +270,8 @@ class _Frame:
         free = tuple(Interval() if h else side for h, side in zip(self.half, self.case.box, strict=True))
         closed = tuple(tuple(replace(row, strict=False) for row in region) for region in self.case.regions)
         case = Case(free, closed)
+        if result.upper <= AT_THE_CENTRE and holds_exactly(case, self.network, self.centre):
+            return 0.0, np.array([float(c) for c in self.centre])
         for stretch in (0.0, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 5e-7):
             u = self.x + (result.witness - self.x) * (1.0 + stretch)
             point = [Fraction(float(v)) * s if h else c for v, (c, h, s, _) in zip(u, self._coordinates(), strict=True)]
