@@ -1,7 +1,8 @@
 """False claims at the ends of float64: each has an unsafe point within its radius, by a little, and a tree of one leaf.
 
-Numbers are of any size (weights from 1e-300 to 1e100, radii and inputs up to 1e305, norms' weights from 1e-50 to 1e50),
-so that products vanish or overflow somewhere. No checker, in whatever arithmetic, may accept one of them.
+Numbers are of any size (weights from 1e-300 to 1e100, radii and inputs up to 1e305, norms' weights from 1e-60 to 1e60),
+so that products vanish or overflow somewhere. Half of the leaves have facets. No checker, in whatever arithmetic, may
+accept one of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import math
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeAlias
@@ -32,6 +34,8 @@ Box: TypeAlias = tuple[Vector, Vector]
 NORMS = [1.0, 1.5, 2.0, 3.0, math.inf, math.inf, math.inf]
 #: Sides of the domain, in radii.
 SIDES = [0.0, 1e-300, 1e-10, 0.5, 1.0, 1e10, math.inf]
+#: Inputs of points beyond all of float64 are this large.
+LARGEST = 1e300
 #: Points of the ball that are looked at; the least F among them is made unsafe.
 POINTS = 24
 
@@ -67,9 +71,9 @@ def _false_claim(rng: Generator) -> tuple[Network, Certificate] | None:
     x = rng.normal(size=n) * (_power(rng, -300, 300) if rng.random() < 0.5 else r) * rng.choice([0.0, 1.0])
     weights = None
     if rng.random() < 0.4:
-        weights = 10.0 ** rng.uniform(-50, 50, size=n) if rng.random() < 0.5 else np.full(n, _power(rng, -50, 50))
+        weights = 10.0 ** rng.uniform(-60, 60, size=n) if rng.random() < 0.5 else np.full(n, _power(rng, -60, 60))
     scale = np.ones(n) if weights is None else weights
-    value, W, b = float(np.abs(x).max() + (r / scale).max()), [], []
+    value, W, b = min(float(np.abs(x).max() + (r / scale).max()), LARGEST), [], []
     for a, m in itertools.pairwise(sizes):
         step = rng.choice([-1.0, 1.0], size=(m, a)) * rng.uniform(0.5, 1.0, size=(m, a))
         step *= _power(rng, -300, 100) if wild else _power(rng, -100, 50)
@@ -88,12 +92,24 @@ def _false_claim(rng: Generator) -> tuple[Network, Certificate] | None:
     network = Network.from_arrays(W, b)
     slopes = rng.choice([0.0, 0.5, 1.0], size=(1, network.neurons))
     boxes = math.isinf(p) and rng.random() < 0.3
-    tree = BoxTree(np.array([-1], np.int32), np.zeros(1)) if boxes else one_leaf(network.neurons, 1, slopes)
+    leaf = one_leaf(network.neurons, 1, slopes)
+    leaf = replace(leaf, **_facets(rng, network)) if rng.random() < 0.5 else leaf
+    tree = BoxTree(np.array([-1], np.int32), np.zeros(1)) if boxes else leaf
     C = np.array([[1.0 if rng.random() < 0.6 else _power(rng, -300, 300), 0.0]])
     clauses = ((C, np.zeros(1), None),)
     return network, Certificate(
         network.sha256, x, p, domain, None, clauses, r, None, math.inf, (tree,), weights=weights
     )
+
+
+def _facets(rng: Generator, network: Network) -> dict[str, Vector]:
+    """Upper lines of some neurons; any are sound."""
+    counts = np.concatenate([np.zeros(0, np.int64), *(np.count_nonzero(W, axis=1) for W in network.weights[:-1])])
+    at = np.flatnonzero(rng.random(len(counts)) < 0.8)
+    return {
+        "facet_count": np.array([len(at)]), "facet_at": at, "facet_share": rng.choice([0.3, 1.0], size=len(at)),
+        "facet_part": rng.choice([0.0, 0.5, 1.0], size=int(counts[at].sum())),
+    }  # fmt: skip
 
 
 def _power(rng: Generator, low: float, high: float) -> float:
@@ -115,6 +131,7 @@ def _points(
         step = rng.choice([-1.0, 0.0, 1.0], size=len(x)) if rng.random() < 0.8 else rng.normal(size=len(x))
         size = float(np.abs(step).max() if math.isinf(p) else (np.abs(step) ** p).sum() ** (1.0 / p))
         v = x + (1.0 - 1e-11) * r * (step / size if size > 0 else step) / scale
+        v = np.nan_to_num(v, posinf=LARGEST, neginf=-LARGEST)
         v = v if domain is None else np.clip(v, *domain)
         if np.isfinite(v).all() and length.below([a - b for a, b in zip(rational(v), rational(x), strict=True)], r):
             yield v
