@@ -123,7 +123,9 @@ def check(network: Network, certificate: Certificate | WholeCertificate, exact: 
         with _precision(exact):
             problem = _claim(network, certificate)
             plain = without_weights(problem)
-            setting = Setting(plain.network, plain.x, certificate.p, certificate.radius, plain.domain)
+            setting = Setting(
+                plain.network, plain.x, certificate.p, certificate.radius, plain.domain, certificate.intervals
+            )
             arithmetic = _arithmetic(setting, exact)
             leaves = 0
             if certificate.radius > 0:

@@ -92,6 +92,7 @@ class Certificate:
         weights: Distances are ||weights * (v - x)||; None for a plain norm.
         asked: The classes that no point within the radius is given, where the claim is about these; None where it is
             about every class but the label.
+        intervals: Whether trees of neurons start with interval arithmetic beside backward passes.
     """
 
     network: str
@@ -106,6 +107,7 @@ class Certificate:
     trees: tuple[AnyTree, ...]
     weights: Vector | None = None
     asked: tuple[int, ...] | None = None
+    intervals: bool = False
 
     @property
     def leaves(self) -> int:
@@ -145,6 +147,8 @@ class Certificate:
             "leaves": self.leaves,
             "asked": self.asked,
         }
+        if self.intervals:
+            header["intervals"] = True
         return arrays | {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
 
     def save(self, path: str | Path) -> None:
@@ -247,6 +251,9 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
             trees.append(StepTree(*(arrays[f"{name}{i}"] for name in NAMES), **others))
         else:
             trees.append(Tree(*(arrays[f"{name}{i}"] for name in _TREE)))
+    intervals = header.get("intervals", False)
+    if intervals not in (True, False):
+        raise ValueError(f"intervals must be true or false, not {intervals!r}")
     boxed = "low" in arrays or "high" in arrays  # one of them alone is no domain
     domain = (_vector(arrays["low"]), _vector(arrays["high"])) if boxed else None
     label = header["label"]
@@ -263,6 +270,7 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
         trees=tuple(trees),
         weights=_vector(arrays["weights"]) if "weights" in arrays else None,
         asked=None if header.get("asked") is None else tuple(int(k) for k in header["asked"]),
+        intervals=bool(intervals),
     )
 
 

@@ -129,7 +129,7 @@ def _by_neurons(network: Network, plain: Problem, claim: Certificate, recording:
     reason = ""
     for caution in (CAUTION, 1.0):
         trees, sure = _neuron_trees(plain, claim.radius, recording, caution)
-        made = replace(claim, trees=tuple(trees))
+        made = replace(claim, trees=tuple(trees), intervals=True)
         if sure:
             return made
         report = check(network, made)
@@ -155,7 +155,7 @@ def _neuron_trees(
 ) -> tuple[list[AnyTree], bool]:
     """Trees of neuron splits, one for each clause, with margins so many times the checker's; is the checker sure to
     follow?"""
-    setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
+    setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain, intervals=True)
     task = Task(problem, make_chain("default", problem.norm), radius * (1.0 + 0.5 * MARGIN))
     if radius > 0 and (recording is None or not recording.reaches(radius, len(problem.clauses))):
         recording = Recording()
