@@ -10,7 +10,7 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from layercert.attack.strict import examine, harden
-from layercert.certify import BY_RATIONALS, Recording, Unproved, prove
+from layercert.certify import BY_BALLS, BY_RATIONALS, Recording, Unproved, prove
 from layercert.certify.branches import prove_branches
 from layercert.errors import OptionError
 from layercert.how import How, Watch, deadline_of, deadline_of_proof
@@ -385,7 +385,9 @@ def _certified(session: Session, result: Result, time_limit: float | None) -> Re
         with one_thread():
             end = deadline_of_proof(time_limit)
             proof = prove(problem, far, result.witness, result.upper, end, by_boxes, recording, session.searched)
-        if proof.radius <= session.searched < far:
+        if proof.exact:
+            notes.append(BY_BALLS)
+        elif proof.radius <= session.searched < far:
             notes.append(f"{BY_RATIONALS}: the one here proves the distance {proof.radius:.6g}, as far as float64 does")
     except Unproved as error:
         notes.append(f"no certificate: {error}" + (f"; {BY_RATIONALS}" if session.searched < far else ""))

@@ -93,6 +93,8 @@ class Certificate:
         asked: The classes that no point within the radius is given, where the claim is about these; None where it is
             about every class but the label.
         intervals: Whether trees of neurons start with interval arithmetic beside backward passes.
+        exact: Whether float64 is known not to be enough: then it is checked in ball arithmetic in any case. A hint, by
+            which nothing is claimed.
     """
 
     network: str
@@ -108,6 +110,7 @@ class Certificate:
     weights: Vector | None = None
     asked: tuple[int, ...] | None = None
     intervals: bool = False
+    exact: bool = False
 
     @property
     def leaves(self) -> int:
@@ -147,8 +150,7 @@ class Certificate:
             "leaves": self.leaves,
             "asked": self.asked,
         }
-        if self.intervals:
-            header["intervals"] = True
+        header |= {name: True for name in ("intervals", "exact") if getattr(self, name)}
         return arrays | {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
 
     def save(self, path: str | Path) -> None:
@@ -271,6 +273,7 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
         weights=_vector(arrays["weights"]) if "weights" in arrays else None,
         asked=None if header.get("asked") is None else tuple(int(k) for k in header["asked"]),
         intervals=bool(intervals),
+        exact=header.get("exact") is True,
     )
 
 
