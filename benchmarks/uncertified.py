@@ -177,7 +177,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--nets", nargs="*", default=[], help="files of networks for MNIST")
     parser.add_argument("--properties", nargs="*", default=[], metavar="MODEL=SPEC")
     parser.add_argument(
-        "--only", default="", help="questions with this in their names, as 'digits_cnn_pool measure linf'"
+        "--only",
+        nargs="*",
+        default=[""],
+        help="questions with one of these in their names, as 'digits_cnn_pool measure'",
     )
     parser.add_argument("--input", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each search, and once more for its certificate")
@@ -190,7 +193,7 @@ def main() -> None:
     with clock.of_processor(True):
         for question in questions(args):
             title = f"{question.network} {question.asked}"
-            if args.only not in title:
+            if not any(part in title for part in args.only):
                 continue
             found = outcome(question, alone)
             counts[found.answer] += 1

@@ -157,14 +157,15 @@ class Proof:
             at, side = np.tile(np.arange(part.start, part.stop), 2), np.repeat([1, -1], len(M))
             slopes = 1.0 * (self.known[1:2] > -self.known[:1] * (1 + 1e-9))  # lower lines: that of the nearer side
             self.use(k, at, side, 0.0 * at, 0.0 * at, np.inf, slopes, 0 * slopes, None)
-            if given is not None:  # on a box: interval arithmetic, and what is known of the box that it was cut from
+            if given is not None and (k > 1 or p == math.inf):  # intervals; what is known of the box it was cut from
                 w, ends = W[k - 1], self.box if k == 1 else np.maximum(self.known[:2, self.part[k - 1]], 0.0)
-                sums = np.array([(w * np.where(w > 0, u, v)).sum(axis=1) for u, v in (ends, ends[::-1])]) + b[k - 1]
-                bounds = sign * self.known[:2, part], sign * sums - eps * size - TINY, sign * given[:, part]
+                ends = [(w != 0) * np.where(w > 0, u, v) for u, v in (ends, ends[::-1])]  # for each entry, its input
+                sums = np.array([(w * u).sum(axis=1) for u in ends]) + b[k - 1]
+                slip = (eps * size + TINY) * ([u.any(axis=1) for u in ends] | (b[k - 1] != 0))  # sums of zeros are 0
+                bounds = sign * self.known[:2, part], sign * sums - slip, sign * given[:, part]
                 self.known[:2, part] = given[:, part] = sign * np.maximum.reduce(bounds)
-            Z, reach = np.abs(self.known[:2, part]).max(axis=0), 0.0
-            self.err[part] = self.num(self.eps * (4 * Z + slips) + self.tiny)
-            self.P.append(np.maximum(self.known[1, part], 0.0))
+            self.err[part] = self.num(self.eps * (4 * np.abs(self.known[:2, part]).max(axis=0) + slips) + self.tiny)
+            self.P, reach = [*self.P, np.maximum(self.known[1, part], 0.0)], 0.0
         self.outputs = self.num((np.abs(W[-1]) @ self.P[-1] + np.abs(b[-1]) + reach) * (1 + 1e-9))
 
     def scale(self, A, s):
@@ -433,21 +434,20 @@ def check(proof_path, network_path, exact):
     check_clauses(clauses, header["targets"], label, asked, len(b[-1]))
     sizes = [np.abs(a).max() for a in (x, r, *(C for C, _ in clauses), (weights + 1 / weights) * 1e25)]
     need(exact or max(sizes) < LARGE, "x, r or C exceed 1e75, or weights 1e50: try --exact")
-    leaves, proof = 0, Proof(W, b, clauses, x, p, r, low, high, weights, exact) if r > 0 else None
+    start = {False: None, True: [[-np.inf], [np.inf]] * np.ones(sum(map(len, b[:-1])))}[header.get("intervals", False)]
+    leaves, proof = 0, Proof(W, b, clauses, x, p, r, low, high, weights, exact, start) if r > 0 else None
     for i in range(len(clauses)):
         tree = {name[: -len(str(i))]: a for name, a in arrays.items() if name.rstrip("0123456789") + str(i) == name}
         need("axis" in tree or "steps" in tree, "a tree is missing, or of format 1, which this checker does not read")
-        if r > 0:
-            if "axis" in tree and "weights" in arrays:  # cuts are of weights * (v - x); rounding is harmless
-                tree["cut"] = x[(at := np.clip(tree["axis"], 0, n - 1))] + tree["cut"] / weights[at]
-            leaves += (prove_boxes if "axis" in tree else prove_tree)(proof, *clauses[i], tree)
+        if "axis" in tree and "weights" in arrays:  # cuts are of weights * (v - x); rounding is harmless
+            tree["cut"] = x[(at := np.clip(tree["axis"], 0, n - 1))] + tree["cut"] / weights[at]
+        leaves += (prove_boxes if "axis" in tree else prove_tree)(proof, *clauses[i], tree) if r > 0 else 0
     need("witness" in arrays or r > 0 or not is_unsafe(W, b, x, clauses), "x itself is unsafe")
     if not (witness := "" if "witness" in arrays else "there is no witness"):
         v = arrays["witness"].astype(np.float64)
         good = v.shape == x.shape and ((low <= v) & (v <= high) & np.isfinite(v)).all()
         need(good and is_unsafe(W, b, v, clauses), "the witness does not fit x or the domain, or is not unsafe")
-        K = fineness(v, x, weights)
-        moved = np.abs(units(v, K) - units(x, K)) * units(weights, K)
+        moved = np.abs(units(v, K := fineness(v, x, weights)) - units(x, K)) * units(weights, K)
         upper = 0 - down(-Fraction(norm(moved[None], p if p in (1.0, math.inf) else Fraction(p))[0], 1 << 2 * K))
         need(upper * (1 - 1e-9) <= header["upper"] <= upper * (1 + 1e-9) + 1e-12, f"the witness is at distance {upper}")
         witness = f"the witness, which is unsafe, lies at distance {upper:.17g}"

@@ -135,5 +135,10 @@ def _swap(rng: Generator, c: Certificate) -> Certificate:
     return replace(c, trees=tuple(reversed(c.trees))) if rng.random() < 0.5 else replace(c, trees=c.trees[:1])
 
 
+def _header(rng: Generator, c: Certificate) -> Certificate:
+    """With what a proof starts, and which arithmetic it is meant for."""
+    return replace(c, intervals=not c.intervals) if rng.random() < 0.7 else replace(c, exact=not c.exact)
+
+
 CHANGES: list[Change] = [_radius, _radius, _x, _domain, _norm, _label, _clauses, _witness, _upper, _weights, _asked]
-CHANGES += [_tree, _tree, _tree, _swap]
+CHANGES += [_tree, _tree, _tree, _swap, _header]

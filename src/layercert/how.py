@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 Watch = Callable[["Progress", Event | None], None]
 
+#: Seconds that a certificate may take whatever the time limit: whoever stops a search after a few hundredths and asks
+#: for the proof of what it reached would have none, since rows of a proof are bounded anew.
+LEAST_FOR_PROOF = 0.5
+
 
 @dataclass(frozen=True)
 class How:
@@ -99,3 +103,8 @@ def deadline_of(time_limit: float | None) -> float | None:
     if not seconds > 0:
         raise OptionError(f"the time limit must be above 0 seconds, got {seconds:g}; leave it out for no limit")
     return clock.now() + seconds
+
+
+def deadline_of_proof(time_limit: float | None) -> float | None:
+    """The end of the making of a certificate: the time limit once more, or half a second."""
+    return None if time_limit is None else deadline_of(max(float(time_limit), LEAST_FOR_PROOF))

@@ -10,10 +10,10 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from layercert.attack.strict import examine, harden
-from layercert.certify import BY_RATIONALS, Recording, Unproved, prove
+from layercert.certify import BY_BALLS, BY_RATIONALS, Recording, Unproved, prove
 from layercert.certify.branches import prove_branches
 from layercert.errors import OptionError
-from layercert.how import How, Watch, deadline_of
+from layercert.how import How, Watch, deadline_of, deadline_of_proof
 from layercert.methods import INPUT_SPLIT
 from layercert.network import Network
 from layercert.norms import WeightedNorm
@@ -77,7 +77,7 @@ def measure(
             default the one that measured best for such a problem.
         time_limit: Seconds after which the search stops with the bounds reached. Kernels that have to be compiled
             first, once per machine, cost no time of the limit.
-        certificate: Make a certificate of the answer too, with the time limit once more.
+        certificate: Make a certificate of the answer too, with the time limit once more, half a second at least.
         target: Ask for points of this class, or of one of these, instead of any other class.
         weights: One number > 0 per input, or a mapping from some inputs to theirs: distances are ||weights * (v - x)||.
         fixed: Inputs that stay as they are, by position or by name.
@@ -178,7 +178,7 @@ def verify(
         method: Name of the search; `layercert.methods.METHODS` lists them, docs/which-method.md compares them. By
             default the one that measured best for such a problem.
         time_limit: Seconds after which the answer is undecided, None for no limit.
-        certificate: Make a certificate of the answer too, with the time limit once more.
+        certificate: Make a certificate of the answer too, with the time limit once more, half a second at least.
         target: Ask for points of this class, or of one of these, instead of any other class.
         weights: One number > 0 per input, or a mapping from some inputs to theirs: distances are ||weights * (v - x)||.
         fixed: Inputs that stay as they are, by position or by name.
@@ -274,7 +274,7 @@ def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: b
         return result
     try:
         with one_thread():
-            return replace(result, certificate=prove_branches(search, deadline_of(how.time_limit)))
+            return replace(result, certificate=prove_branches(search, deadline_of_proof(how.time_limit)))
     except Unproved as error:
         note = "; ".join(part for part in (result.note, f"no certificate: {error}") if part)
         return replace(result, note=note)
@@ -391,9 +391,11 @@ def _certified(session: Session, result: Result, time_limit: float | None) -> Re
     proof = None
     try:
         with one_thread():
-            end = deadline_of(time_limit)
+            end = deadline_of_proof(time_limit)
             proof = prove(problem, far, result.witness, result.upper, end, by_boxes, recording, session.searched)
-        if proof.radius <= session.searched < far:
+        if proof.exact:
+            notes.append(BY_BALLS)
+        elif proof.radius <= session.searched < far:
             notes.append(f"{BY_RATIONALS}: the one here proves the distance {proof.radius:.6g}, as far as float64 does")
     except Unproved as error:
         notes.append(f"no certificate: {error}" + (f"; {BY_RATIONALS}" if session.searched < far else ""))

@@ -22,15 +22,20 @@ from layercert.certificate.plain import without_weights
 from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import StepFloats
 from layercert.certify import Recording, prove
+from layercert.certify.branch import goals_of
 from layercert.certify.digest import Digest
 from layercert.certify.doubt import Doubt
 from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
+from layercert.certify.recording import Plan
+from layercert.how import deadline_of_proof
 from layercert.network import Network
 from layercert.problem import robustness
 from layercert.programs.stacks import make_chain
 from layercert.search.adaptive import adaptive
+from layercert.search.adaptive.record import Halfspace
 from layercert.search.events import Bound
 from layercert.search.task import Task
+from layercert.system import clock
 
 
 def network_of(seed: int, sizes: list[int]) -> tuple[Network, np.ndarray]:
@@ -205,6 +210,32 @@ def test_max_pooling_leaves_a_proof(norm: str, no_second_search: None, tmp_path:
     assert alone.main(files) == 0
     replace(r.certificate, radius=r.upper * 1.001).save(tmp_path / "proof.npz")
     assert alone.main(files) == 1
+
+
+def test_inputs_that_stay_fixed_leave_a_proof_behind_max_pooling(no_second_search: None) -> None:
+    """Neurons that carry an output on are on at the start. Without interval arithmetic there is no proof in 4 s."""
+    bench = lc.radiusbench()
+    row = next(r for r in bench.rows if r.network == "digits_cnn_pool" and r.input == 0)
+    net, x = bench.network(row.network), bench.x(row)
+    r = lc.measure(net, x, "l2", domain=(0, 1), fixed=list(range(0, 64, 2)), certificate=True)
+    assert r.status == "exact" and r.certificate is not None and r.certificate.leaves < 50
+    assert check(net, r.certificate).ok
+
+
+def test_a_node_that_was_closed_for_the_proof_is_not_split() -> None:
+    """The ball of the search is larger: it splits what reaches far enough for us."""
+    own = Halfspace(np.zeros(2), np.zeros(2), np.ones(1))
+    for bound, closes in ((0.9, False), (1.0, True), (1.5, True)):
+        goals = goals_of(Plan(owns=[own], bound=bound, entry=bound, neuron=0, children=(1, 2)), 1.0, own)
+        assert [goal.closes for goal in goals] == [False, True][: 1 + closes]
+    assert [goal.closes for goal in goals_of(Plan(owns=[own], bound=0.9), 1.0, own)] == [True]
+
+
+def test_a_certificate_has_half_a_second_whatever_the_limit() -> None:
+    assert deadline_of_proof(None) is None
+    for limit, seconds in ((0.01, 0.5), (3.0, 3.0)):
+        end = deadline_of_proof(limit)
+        assert end is not None and end - clock.now() == pytest.approx(seconds, abs=0.1)
 
 
 @pytest.mark.parametrize("doubtful", [False, True])

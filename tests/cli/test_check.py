@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import layercert as lc
-from layercert.batch.checking import checked_before
+from layercert.batch.checking import another_question, checked_before, without
 from layercert.cli import main
 from layercert.network import Network
+from layercert.problem import robustness
 
 Capture = pytest.CaptureFixture[str]
 
@@ -75,3 +77,54 @@ def test_all_certificates_of_a_run(folder: Path, capsys: Capture) -> None:
     assert main(["report", "run", "--out", "page"]) == 0
     page = "".join(path.read_text() for path in Path("page").rglob("*.html"))
     assert "proved and checked" in page and "NOT PROVED" in page
+
+
+def test_a_proof_of_another_question_is_none(folder: Path, capsys: Capture) -> None:
+    """The same network and input, and a claim that is true: it is not what this row of the run asks."""
+    norms = ["--norm", "linf", "--norm", "l2"]
+    batch = ["batch", "line.npz", "--data", "points.npz", "--out", "run", "--certificates", *norms]
+    assert main(batch) == 0
+    first, second = sorted(Path("run/certificates").glob("*.cert"))[:2]
+    first.write_bytes(second.read_bytes())
+    capsys.readouterr()
+    assert main(["check", "run", "--jobs", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "line, linf, input 0 (certificates/000000.cert): NOT PROVED" in out and "another norm than the run's" in out
+    assert "line, l2, input 0 (certificates/000001.cert): proved and checked" in out
+
+
+@pytest.mark.parametrize(("other", "asked"), [
+    ("input", {"x": [0.25]}), ("norm", {"norm": "l2"}), ("domain", {"domain": (0.0, 1.0)}), ("domain", {"fixed": [0]}),
+    ("class", {"label": 1}), ("target", {"target": 1}), ("choice of weights", {"weights": [2.0]}),
+    ("choice of whole numbers", {"integer": [0], "x": [0.0]}),
+])  # fmt: skip
+def test_what_a_proof_may_be_about_instead(other: str, asked: dict[str, Any]) -> None:
+    question = {"x": [0.0] if "integer" in asked else [0.2], **asked}
+    here, there = ({"network": LINE, "norm": "linf", "label": 0} | part for part in ({"x": question["x"]}, question))
+    if "x" in asked and "integer" not in asked:
+        here["x"] = [0.2]
+    for one, two in ((here, there), (there, here)):
+        proof = lc.measure(one.pop("network"), radius=0.1, certificate=True, **one).certificate
+        assert proof is not None
+        assert another_question(robustness(LINE, **one), proof) == ""
+        one["network"] = LINE
+        assert another_question(robustness(**two), proof) == f"it is about another {other} than the run's"
+
+
+def test_a_proof_of_less_than_the_run_says_tells_so(folder: Path, capsys: Capture) -> None:
+    assert main(["batch", "line.npz", "--data", "points.npz", "--out", "run", "--certificates"]) == 0
+    less = lc.verify(LINE, [0.2], 0.1, certificate=True, method="adaptive").certificate
+    assert less is not None
+    less.save("run/certificates/000000.cert")
+    capsys.readouterr()
+    assert main(["check", "run", "--jobs", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "input 0 (certificates/000000.cert): proved and checked up to 0.1 (the run says 0.3), " in out
+    assert "input 1 (certificates/000001.cert): proved and checked, " in out
+
+
+def test_answers_without_a_certificate_are_told(folder: Path, capsys: Capture) -> None:
+    assert main(["batch", "line.npz", "--data", "points.npz", "--index", "0:2", "--out", "run"]) == 0
+    assert without(Path("run")) == [f"line, linf, input {i}: exact" for i in range(2)]
+    assert main(["check", "run"]) == 2
+    assert "the run has no certificates" in capsys.readouterr().err

@@ -32,7 +32,9 @@ def around(
     exact: bool,
     domain: tuple[np.ndarray, np.ndarray] | None = None,
     clauses: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+    intervals: bool = False,
 ) -> Any:
     """Its proof about a ball, with what is known at the start; no weights."""
     low, high = domain or (np.full(len(x), -np.inf), np.full(len(x), np.inf))
-    return alone.Proof(list(W), list(b), list(clauses), x, p, r, low, high, np.ones(len(x)), exact)
+    given = [[-np.inf], [np.inf]] * np.ones(sum(map(len, b[:-1]))) if intervals else None
+    return alone.Proof(list(W), list(b), list(clauses), x, p, r, low, high, np.ones(len(x)), exact, given)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,9 @@ import pytest
 import layercert as lc
 from helpers import tiny
 from helpers.brute import brute_force
+from helpers.standalone import alone
+from layercert.certificate.claim import Certificate
+from layercert.certify import BY_BALLS
 from layercert.programs.stacks import make_chain
 from layercert.scaled import scaled
 from layercert.search.incumbent import Incumbent
@@ -63,7 +69,40 @@ def test_a_radius_beside_it_is_verified(floats: int) -> None:
     assert result.status == ("robust" if floats < 15 else "not_robust")
 
 
-def test_its_certificate_has_what_float64_can_prove_and_the_answer_says_so() -> None:
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+def test_its_certificate_is_accepted_in_exact_arithmetic(norm: str, n: int, tmp_path: Path, capsys: Any) -> None:
+    """By the package and by the stand-alone checker; in float64 by neither, and a larger radius by nobody."""
+    net, x = at_the_boundary(), np.array([0.5])
+    if n > 0:
+        net, x = cancelling(np.random.default_rng(n), n, 1e-9), np.ones(n)
+    result = lc.measure(net, x, norm, 0 if n == 0 else None, certificate=True)
+    proof = result.certificate
+    assert isinstance(proof, Certificate)
+    if not proof.exact:  # float64 did it
+        assert n > 0 and lc.check(net, proof).ok
+        return
+    assert BY_BALLS in result.note and proof.radius == pytest.approx(result.lower, rel=2e-6)
+    net.save(tmp_path / "network.npz")
+    files = [str(tmp_path / "proof.npz"), str(tmp_path / "network.npz")]
+    proof.save(files[0])
+    read = lc.load_certificate(files[0])
+    assert isinstance(read, Certificate) and read.exact
+    for report in (lc.check(net, read), lc.check(net, read, exact=True)):
+        assert report.ok and "ball arithmetic" in report.sentence
+        assert report.lower == proof.radius and report.upper == result.upper
+    assert not lc.check(net, replace(read, exact=False)).ok
+    assert alone.main(files) == 1 and alone.main([*files, "--exact"]) == 0
+    far = replace(read, radius=result.upper * (1 + 1e-9))
+    far.save(files[0])
+    assert not lc.check(net, far).ok and alone.main([*files, "--exact"]) == 1
+    assert "NOT PROVED" in capsys.readouterr().err
+
+
+def test_without_ball_arithmetic_its_certificate_has_what_float64_can_prove_and_the_answer_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "flint", None)
     result = lc.measure(at_the_boundary(), np.array([0.5]), "linf", 0, certificate=True)
     assert result.status == "exact" and "proved in rational arithmetic" in result.note
     assert result.certificate is not None and result.certificate.radius < 1e-20

@@ -105,13 +105,14 @@ def check(network: Network, certificate: Certificate | WholeCertificate, exact: 
     Args:
         network: The network that it is about; another one is refused by the hash of its weights.
         certificate: The claim and its proof, from a result or from `load_certificate`.
-        exact: Check in ball arithmetic instead of outward-rounded floats. Slower, with less to trust.
+        exact: Check in ball arithmetic instead of outward-rounded floats. Slower, with less to trust. A certificate
+            that says that float64 is not enough is checked so in any case.
 
     Returns:
         The outcome; a certificate that proves nothing is a report with ok = False, never an error.
 
     Raises:
-        MissingPackageError: exact=True needs python-flint, which is not installed.
+        MissingPackageError: ball arithmetic needs python-flint, which is not installed.
         ModelError: a box tree, or exact=True and a tree of format 1, and the network's layers are too large to be made
             dense.
     """
@@ -119,11 +120,14 @@ def check(network: Network, certificate: Certificate | WholeCertificate, exact: 
         return _check_whole(network, certificate, exact)
     if certificate.label is not None:  # about classes, not about outputs
         network = network.classifier
+    exact = exact or certificate.exact
     try:
         with _precision(exact):
             problem = _claim(network, certificate)
             plain = without_weights(problem)
-            setting = Setting(plain.network, plain.x, certificate.p, certificate.radius, plain.domain)
+            setting = Setting(
+                plain.network, plain.x, certificate.p, certificate.radius, plain.domain, certificate.intervals
+            )
             arithmetic = _arithmetic(setting, exact)
             leaves = 0
             if certificate.radius > 0:

@@ -92,6 +92,9 @@ class Certificate:
         weights: Distances are ||weights * (v - x)||; None for a plain norm.
         asked: The classes that no point within the radius is given, where the claim is about these; None where it is
             about every class but the label.
+        intervals: Whether trees of neurons start with interval arithmetic beside backward passes.
+        exact: Whether float64 is known not to be enough: then it is checked in ball arithmetic in any case. A hint, by
+            which nothing is claimed.
     """
 
     network: str
@@ -106,6 +109,8 @@ class Certificate:
     trees: tuple[AnyTree, ...]
     weights: Vector | None = None
     asked: tuple[int, ...] | None = None
+    intervals: bool = False
+    exact: bool = False
 
     @property
     def leaves(self) -> int:
@@ -145,6 +150,7 @@ class Certificate:
             "leaves": self.leaves,
             "asked": self.asked,
         }
+        header |= {name: True for name in ("intervals", "exact") if getattr(self, name)}
         return arrays | {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
 
     def save(self, path: str | Path) -> None:
@@ -247,6 +253,9 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
             trees.append(StepTree(*(arrays[f"{name}{i}"] for name in NAMES), **others))
         else:
             trees.append(Tree(*(arrays[f"{name}{i}"] for name in _TREE)))
+    intervals = header.get("intervals", False)
+    if intervals not in (True, False):
+        raise ValueError(f"intervals must be true or false, not {intervals!r}")
     boxed = "low" in arrays or "high" in arrays  # one of them alone is no domain
     domain = (_vector(arrays["low"]), _vector(arrays["high"])) if boxed else None
     label = header["label"]
@@ -263,6 +272,8 @@ def _assemble(arrays: dict[str, NDArray[Any]]) -> Certificate:
         trees=tuple(trees),
         weights=_vector(arrays["weights"]) if "weights" in arrays else None,
         asked=None if header.get("asked") is None else tuple(int(k) for k in header["asked"]),
+        intervals=bool(intervals),
+        exact=header.get("exact") is True,
     )
 
 

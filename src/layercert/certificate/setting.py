@@ -35,13 +35,15 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A network on the ball ||w||_p <= r around x, inside a box."""
+    """A network on the ball ||w||_p <= r around x, inside a box. `intervals`: a proof by steps starts with interval
+    arithmetic beside its backward passes."""
 
     network: Network
     x: Vector
     p: float
     r: float
     domain: tuple[Vector, Vector] | None
+    intervals: bool = False
 
     @property
     def q(self) -> float:

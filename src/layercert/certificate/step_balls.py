@@ -43,7 +43,8 @@ class StepBalls:
 
     @cached_property
     def start(self) -> Region:
-        """Bounds on the whole ball: one pass for each neuron and side, lower lines 0 or z, whichever is nearer."""
+        """Bounds on the whole ball: one pass for each neuron and side, lower lines 0 or z, whichever is nearer; where
+        the claim says so, interval arithmetic too."""
         region = Region([], [], [])
         for k, width in enumerate(self.widths):
             # before its pass a layer has the bounds that those of the layer below leave to it, as the format says
@@ -54,7 +55,20 @@ class StepBalls:
             zeros = np.zeros(2 * width)
             rows = Passes(neurons, sides, zeros, zeros, np.tile(slopes, (2 * width, 1)), None)
             self.narrow(region, None, k, rows)
+            if self.setting.intervals and k > 0:
+                values = np.concatenate([self._interval(k, region, side) for side in (1.0, -1.0)])
+                region.narrow(k, neurons, sides, values)
         return region
+
+    def _interval(self, k: int, region: Region, side: float) -> Vector:
+        """The least of side * z for the neurons of layer k, given the bounds of the layer below, rounded down."""
+        W, b = self.setting.network.maps[k], self.setting.network.biases[k]
+        low, high = (self.balls._matrix(np.maximum(ends[k - 1], 0.0)[:, None]) for ends in (region.lo, region.hi))
+        falling = 0.5 * (abs(W) - side * W)  # exact: each entry is |w| or 0
+        sums = ball_map(abs(W) - falling, self.balls.flint) * low - ball_map(falling, self.balls.flint) * high
+        totals = [sums[i, 0] + side * float(b[i]) for i in range(len(b))]
+        # a neuron that is on is not to be open by the last digit: 0 itself is a float
+        return np.array([0.0 if total.is_zero() else _down(total) for total in totals])
 
     def _size(self, k: int, below: Vector) -> Vector:
         """|W| below + |b| of layer k, rounded up."""

@@ -84,7 +84,8 @@ class StepFloats:
     @cached_property
     def start(self) -> Any:
         """Bounds on the whole ball, as Regions of one node: one pass for each neuron and side, lower lines 0 or z,
-        whichever is nearer."""
+        whichever is nearer; where the claim says so, interval arithmetic too."""
+        from layercert.certificate.intervals import narrow_by_intervals
         from layercert.certificate.lanes import relax
 
         setting, noise, Q = self.setting, self.noise, self.ground.Q
@@ -103,6 +104,9 @@ class StepFloats:
             neurons = self.net.order[part]
             for first in range(0, len(neurons), LANES // 2):
                 self._default_rows(regions, k, neurons[first : first + LANES // 2])
+            if setting.intervals and k > 0:
+                narrow_by_intervals(self.net, k, noise, lo, hi)
+                relax(regions)
             Z = np.maximum(np.abs(lo[part]), np.abs(hi[part]))
             Q[part] = noise * (3.03 * M + 4.04 * Z) + TINY
             below = self.ground.outputs[part] = np.maximum(hi[part], 0.0)

@@ -17,11 +17,12 @@ from layercert.search.adaptive.record import Fixed, Halfspace
 
 class Goal(NamedTuple):
     """A halfspace of the search at some node, how far it was from closing it there (0: it closed it), and what it
-    fixed."""
+    fixed. `closes`: it is to close the node, which is not split unless that fails."""
 
     own: Halfspace
     gap: float = 0.0
     fixed: Fixed | None = None
+    closes: bool = False
 
 
 def goals_of(plan: Plan, radius: float, own: Halfspace) -> list[Goal]:
@@ -31,7 +32,9 @@ def goals_of(plan: Plan, radius: float, own: Halfspace) -> list[Goal]:
         first = owns[0] if plan.root or not plan.stages else owns[-1]
         goals.append(Goal(first, 1.0 - plan.entry / radius))
     goals += [Goal(stage.own, 1.0 - stage.bound / radius, stage.fixed) for stage in plan.stages]
-    return goals if plan.children is not None else [*goals, Goal(owns[0])]
+    # the ball of the search was larger than that of the proof: what it split later may have been closed for us before
+    closed = plan.children is None or plan.bound >= radius
+    return [*goals, Goal(owns[0], closes=True)] if closed else goals
 
 
 @dataclass
@@ -67,7 +70,7 @@ class Branch:
     @property
     def ends(self) -> bool:
         """Is it to be closed here, by what comes next?"""
-        return self.plan.children is None and len(self.goals) == 1
+        return self.goal.closes
 
     def go_on(self) -> bool:
         """To the next goal; False where that was the last one."""

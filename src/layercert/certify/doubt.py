@@ -53,7 +53,9 @@ class Doubt:
         below = [widest[a:b] for a, b in zip(floats.starts[:-2], floats.starts[1:-1], strict=True)]
         facets = [abs(W) @ part for W, part in zip(maps[1:-1], below, strict=True)]
         self.facets = np.concatenate([np.zeros(maps[0].shape[0] if L else 0), *facets])
-        near = np.abs(np.stack([start.lo[0], start.hi[0]], axis=1)).ravel() <= SURE * self.slips
+        ends = np.abs(np.stack([start.lo[0], start.hi[0]], axis=1)).ravel()
+        # an end of 0 itself is a sum of zeros (intervals.py), in every arithmetic
+        near = (ends <= SURE * self.slips) & (ends > 0)
         #: would something be decided otherwise if the checker's bounds were a little different?
         self.any = bool(near.any())
 

@@ -21,12 +21,14 @@ from layercert.certificate.claim import AnyTree, Certificate
 from layercert.certificate.plain import without_weights
 from layercert.certificate.setting import Setting
 from layercert.certificate.step_floats import StepFloats
+from layercert.certificate.steps import StepTree
 from layercert.certify.ascent import Ascent
 from layercert.certify.boxes import Unclosed, box_tree
 from layercert.certify.doubt import Doubt
 from layercert.certify.hulled import HulledRows
 from layercert.certify.recording import Forest, Recording
 from layercert.certify.replay import CAUTION, Replay, Unproved
+from layercert.errors import MissingPackageError, ModelError
 from layercert.network import Network
 from layercert.norms import WeightedNorm
 from layercert.problem import Problem
@@ -41,6 +43,8 @@ from layercert.system import clock
 MARGIN = 1e-6
 #: What is said of an answer that float64 could not give.
 BY_RATIONALS = "it was proved in rational arithmetic, for which there is no kind of certificate"
+#: What is said of a certificate that float64 cannot follow.
+BY_BALLS = "the certificate is checked in ball arithmetic (--exact in the stand-alone checker): float64 is not enough"
 #: A box tree with more nodes than this is given up, next to a witness sooner.
 MOST_BOXES, MOST_BESIDE_WITNESS = 20_000_000, 100_000
 
@@ -60,14 +64,17 @@ def prove(
 
     by_boxes: whether to try a box tree first; None leaves it to the number of inputs.
     recording: what was recorded of the search that proved the bound; without one the search is done here.
-    searched: what was proved in float64. More than that was proved in rational arithmetic; it is tried, and where
-        float64 cannot follow, this much is certified instead.
+    searched: what was proved in float64. More than that was proved in rational arithmetic; it is tried, where float64
+        cannot follow in ball arithmetic, and where that fails, too, this much is certified instead.
     """
     try:
         with clock.until(deadline):
             if lower > searched:
                 with suppress(Unproved):  # boxes would shrink to nothing before they are given up
                     return _prove(problem, lower, witness, upper, False, recording)
+                exactly = _without_rounding(problem, lower, witness, upper)
+                if exactly is not None:
+                    return exactly
             return _prove(problem, min(lower, searched), witness, upper, by_boxes, recording)
     except clock.OutOfTime:
         raise Unproved("the time limit was reached before the proof was complete") from None
@@ -100,6 +107,37 @@ def _prove(
     return claim if trees else _by_neurons(problem.network, plain, claim, recording)
 
 
+def _without_rounding(problem: Problem, lower: float, witness: Vector | None, upper: float) -> Certificate | None:
+    """A proof that ball arithmetic accepts where the margins of float64 do not hold; None where there is none of this
+    kind, or no ball arithmetic.
+
+    Where float64 cannot decide, the ball is tiny or its numbers cancel: one linear piece, whose own halfspace is all
+    that is needed, with slopes that nobody has to look for.
+    """
+    radius = min(lower * (1.0 - MARGIN), problem.reach)
+    if not 0.0 < radius < math.inf:
+        return None
+    claim = claim_of(problem, radius, witness, upper, ())
+    with suppress(MissingPackageError, ModelError):
+        for slope in (1.0, 0.0):
+            trees = tuple(one_leaf(problem.network.neurons, len(clause.d), slope) for clause in problem.clauses)
+            made = replace(claim, trees=trees, intervals=True, exact=True)
+            if check(problem.network, made).ok:
+                return made
+    return None
+
+
+def one_leaf(neurons: int, rows: int, slope: float) -> StepTree:
+    """A tree without splits and rows: one halfspace, with the same lower slope for all open neurons."""
+    counts, numbers, none = np.zeros(1, np.int32), np.zeros(0, np.int32), np.zeros(0)
+    return StepTree(
+        layer=counts, neuron=counts, steps=counts + 1, objective=counts, uses=counts, row=numbers, lam=none,
+        mu=np.full((1, rows), 1.0 / rows), alpha=np.full((1, neurons), slope), beta=np.zeros((1, neurons)),
+        target=numbers, side=numbers, pull=none, slope_count=numbers, slope_at=numbers, slope=none,
+        split_count=numbers, split_at=numbers, split=none,
+    )  # fmt: skip
+
+
 def claim_of(
     problem: Problem, radius: float, witness: Vector | None, upper: float, trees: tuple[AnyTree, ...]
 ) -> Certificate:
@@ -129,7 +167,7 @@ def _by_neurons(network: Network, plain: Problem, claim: Certificate, recording:
     reason = ""
     for caution in (CAUTION, 1.0):
         trees, sure = _neuron_trees(plain, claim.radius, recording, caution)
-        made = replace(claim, trees=tuple(trees))
+        made = replace(claim, trees=tuple(trees), intervals=True)
         if sure:
             return made
         report = check(network, made)
@@ -155,7 +193,7 @@ def _neuron_trees(
 ) -> tuple[list[AnyTree], bool]:
     """Trees of neuron splits, one for each clause, with margins so many times the checker's; is the checker sure to
     follow?"""
-    setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain)
+    setting = Setting(problem.network, problem.x, problem.norm.p, radius, problem.domain, intervals=True)
     task = Task(problem, make_chain("default", problem.norm), radius * (1.0 + 0.5 * MARGIN))
     if radius > 0 and (recording is None or not recording.reaches(radius, len(problem.clauses))):
         recording = Recording()

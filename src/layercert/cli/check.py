@@ -91,7 +91,7 @@ def _show(claim: Certificate, network: Network, folder: Path) -> None:
 
 def _check_run(args: argparse.Namespace) -> int:
     """All certificates of a run, against its own networks and inputs."""
-    from layercert.batch.checking import check_run
+    from layercert.batch.checking import check_run, without
 
     unwanted = [name for name in ("model", "spec", "input", "show") if getattr(args, name) is not None]
     if unwanted:
@@ -100,8 +100,11 @@ def _check_run(args: argparse.Namespace) -> int:
     for checked in check_run(Path(args.certificate), args.exact, args.jobs):
         proved, failed = proved + checked.ok, failed + (not checked.ok)
         size, seconds = size + checked.bytes, seconds + checked.seconds
-        print(f"{checked.file}: {checked}" + ("" if checked.ok else f": {checked.text}"), flush=True)
-    print(f"{proved} of {proved + failed} certificates proved, {size / 1000:.1f} KB, {seconds:.2f} s of checking")
+        print(f"{checked.about} ({checked.file}): {checked}" + ("" if checked.ok else f": {checked.text}"), flush=True)
+    print(f"{proved} of {proved + failed} certificates proved, {size / 1000:.1f} KB, {seconds:.2f} CPU s of checking")
+    lacking = without(Path(args.certificate)) if proved + failed else []
+    for line in lacking:
+        print(f"no certificate: {line}")
     if proved + failed == 0:
         raise OptionError("the run has no certificates; make them with: layercert batch .. --certificates")
     return 0 if failed == 0 else NOT_PROVED

@@ -19,10 +19,10 @@ from layercert.arrays import Vector
 from layercert.certificate.checker import check
 from layercert.certificate.claim import Certificate
 from layercert.certify import BY_RATIONALS, Recording, Unproved, prove
+from layercert.how import deadline_of, deadline_of_proof
 from layercert.methods import INPUT_SPLIT, method_named
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.run import deadline_of
 from layercert.session import GRACE, How, Session
 from layercert.spec.cases import Case, Spec
 from layercert.spec.counterexample import Counterexample, Grid, holds_exactly, realise, run_at
@@ -140,7 +140,8 @@ def verify_spec(
         spec: The property, from `load_spec`.
         time_limit: Seconds, shared by the cases; None for no limit.
         method: Name of the search; by default the one that measured best for such a network.
-        certificate: Make certificates of the answer too, from its own search, with the time limit once more.
+        certificate: Make certificates of the answer too, from its own search, with the time limit once more,
+            half a second at least.
         stack: The solvers for distance programs: "default", "library" or "paper".
         threads: How many threads there are, for several cases at once or for one; by default the method's own choice.
         memory: How many bytes the open nodes of each adaptive search may take.
@@ -174,7 +175,7 @@ def verify_spec(
     name = used or ("none" if found is None else "samples")
     seconds = clock.now() - started
     result = SpecResult(answer, found, name, seconds, len(searches), closed, programs, note)
-    return _certified(result, searches, spec, deadline_of(time_limit)) if certificate else result
+    return _certified(result, searches, spec, deadline_of_proof(time_limit)) if certificate else result
 
 
 def _sieved(network: Network, spec: Spec, how: How, deadline: float | None) -> tuple[list[_CaseSearch], bool]:
