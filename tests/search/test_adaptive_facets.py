@@ -27,7 +27,7 @@ from layercert.search.adaptive import cuts, pieces, program, worker
 from layercert.search.adaptive.bent import bent_pass
 from layercert.search.adaptive.hulls import Hulls
 from layercert.search.adaptive.lines import fix
-from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, build
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, build, open_mask
 from layercert.search.adaptive.node import Node, Packing, settle
 from layercert.search.adaptive.program import Programs
 
@@ -79,7 +79,9 @@ def test_the_most_violated_line_is_the_convex_hull() -> None:
     assert found > 3
 
 
-def test_a_pass_with_facets_bounds_f_in_rationals() -> None:
+@pytest.mark.parametrize("both", [0.0, 0.2, 3.0])
+def test_a_pass_with_facets_bounds_f_in_rationals(both: float) -> None:
+    """Also where neurons have some of both lines, and those that are on have facets."""
     rng, checked = np.random.default_rng(3), 0
     for seed in range(4):
         problem, U = _problem(seed), 0.7
@@ -95,8 +97,12 @@ def test_a_pass_with_facets_bounds_f_in_rationals() -> None:
             bent = np.sort(rng.choice(free, len(free) // 2, replace=False))
             sizes = [_weights(net, int(i)) for i in bent]
             facets = Facets(bent, rng.uniform(size=len(bent)), rng.uniform(size=sum(sizes)))
-            clause = problem.clauses[0]
-            done, _ = bent_pass(hulls.model, state, np.ones(1), 0, hulls.bends(state, facets, U))
+            clause, bends = problem.clauses[0], hulls.bends(state, facets, U)
+            if both > 0.0:
+                share = np.zeros(N)
+                share[bent] = facets.shares
+                bends = bends._replace(both=both * rng.exponential(size=N), share=share)
+            done, _ = bent_pass(hulls.model, state, np.ones(1), 0, bends)
             g, s = [Fraction(float(v)) for v in done.g[0]], Fraction(float(done.s[0]))
             for _ in range(20):
                 v = [Fraction(float(a)) + Fraction(float(b)) for a, b in _near(rng, problem, point, U)]
@@ -196,6 +202,50 @@ def test_programs_with_facets_are_tighter_and_never_wrong(monkeypatch: pytest.Mo
             assert less.value - 1e-7 <= more.value <= least + 1e-7
             gained += more.value > less.value + 1e-4 and more.facets is not None
     assert gained > 5
+
+
+def test_what_a_program_says_is_proved_in_full() -> None:
+    """Where ends of a neuron's range hold its point too, and where a neuron that is on has a facet: its multipliers are
+    worth its value, which a pass with one line for each neuron misses."""
+    rng, U, both, on = np.random.default_rng(9), 0.7, 0, 0
+    for seed in range(12):
+        problem = _problem(seed)
+        maps = [csr_array(W) for W in problem.network.weights]
+        hulls, root = _hulls(problem, U)
+        programs = Programs(problem, maps, root, hulls)
+        for _ in range(6):
+            state, w = root.copy(), rng.uniform(-U, U, problem.network.inputs)
+            z = np.concatenate(problem.network.preactivations(problem.x + w))
+            for i in rng.choice(programs.free, 3, replace=False):
+                fix(state, i, 1.0 if z[i] > 0 else -1.0)
+            # ranges as if something had proved them, with a point inside
+            free = programs.free[state[PHASE, programs.free] == 0]
+            state[LO, free] = np.minimum(z[free] - 0.1, 0.3 * root[LO, free])
+            state[HI, free] = np.maximum(z[free] + 0.1, 0.3 * root[HI, free])
+            settle(state, np.isin(np.arange(state.shape[1]), programs.free))
+            first = programs.solve(0, state, U)
+            bent = [] if first is None or first.facets is None else first.facets.neurons.tolist()
+            child = state.copy()
+            for i in bent:
+                fix(child, i, 1.0 if z[i] > 0 else -1.0)
+            for node in (state, child):
+                found = programs.solve(0, node, U)
+                if found is None or found.facets is None:
+                    continue
+                node[ALPHA] = np.where(found.alpha >= 0, found.alpha, node[ALPHA])
+                node[BETA], share = found.beta, np.zeros(node.shape[1])
+                share[found.facets.neurons] = found.facets.shares
+                bends = hulls.bends(node, found.facets, U)
+                plain, full = (
+                    bent_pass(hulls.model, node, found.mu, 0, each)[0]
+                    for each in (bends, bends._replace(both=found.both, share=share))
+                )
+                less, value = (float(done.s[0] - U * np.abs(done.g[0]).sum()) for done in (plain, full))
+                assert value == pytest.approx(found.value, abs=1e-6 * (1.0 + abs(found.value)))
+                is_open = open_mask(node)
+                both += bool(found.both[is_open].any()) and less < value - 1e-3
+                on += bool(share[~is_open & (node[PHASE] > 0)].any()) and less < value - 1e-3
+    assert both > 3 and on > 3
 
 
 def test_a_second_model_goes_on_where_the_first_one_is(monkeypatch: pytest.MonkeyPatch) -> None:

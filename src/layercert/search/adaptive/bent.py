@@ -2,6 +2,10 @@
 
 Where A_i < 0, relu(z_i) has the part `share` of its upper bound from its facet a.x + c, the rest from its chord. What
 facets add to the rounding errors of model.py: |A| share times a row and a constant, each rounded some times.
+
+For any e >= 0, A_i relu(z_i) = (max(A_i, 0) + e) relu(z_i) - (max(-A_i, 0) + e) relu(z_i), and each part has a line of
+its own. What e adds is never above 0, and is 0 where z_i is at an end of its range: so e is the multiplier of
+lo <= z_i <= hi, which programs use where such an end holds their point.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ class Bends(NamedTuple):
     weight: Vector  # a
     constant: Vector  # c, rounded up
     size: Vector  # what a unit of it errs by
+    both: Vector  # e, how much of both lines an open neuron has beside what A asks for
 
 
 class Descent(NamedTuple):
@@ -50,12 +55,18 @@ def own_lines(state: Matrix, bends: Bends, i: int, a: float) -> tuple[float, flo
     phase, lo, hi = state[PHASE, i], state[LO, i], state[HI, i]
     beta = state[BETA, i]
     if is_open(phase, lo, hi):
-        if a >= 0.0:
-            return a * state[ALPHA, i], 0.0, 0.0, a
-        T = a * bends.share[i]
+        below, above = max(a, 0.0) + bends.both[i], max(-a, 0.0) + bends.both[i]
+        S = below * state[ALPHA, i]
+        if above == 0.0:
+            return S, 0.0, 0.0, below
+        T = -above * bends.share[i]
         slant, offset = upper(lo, hi)
-        return (a - T) * slant, (a - T) * offset, T, -a
-    return (a if is_on(phase, lo) else 0.0) - beta * phase, 0.0, 0.0, abs(a) + beta
+        chord = -above - T
+        return S + chord * slant, chord * offset, T, below + above
+    if is_on(phase, lo):
+        T = -(max(-a, 0.0) + bends.both[i]) * bends.share[i]
+        return a - T - beta * phase, 0.0, T, abs(a) - 2.0 * T + beta
+    return -beta * phase, 0.0, 0.0, abs(a) + beta
 
 
 @njit_sums
@@ -73,7 +84,7 @@ def descend(model: Model, state: Matrix, bends: Bends, A: Matrix, top: int, sums
                 a = A[j, r]
                 if len(sums.coef) > 0:
                     sums.coef[i, r] = a
-                if a == 0.0 and state[BETA, i] == 0.0:
+                if a == 0.0 and state[BETA, i] == 0.0 and bends.both[i] == 0.0:
                     continue
                 S[j, r], constant, T[j, r], size = own_lines(state, bends, i, a)
                 c[r] += constant + S[j, r] * b + T[j, r] * bends.constant[i]

@@ -161,7 +161,7 @@ def exclude(model: Model, state: Matrix, bends: Bends, i: int, side: float, half
     base = half.s - rest - constant - T * bends.constant[i] + (add - S) * z0
     size = abs(half.s) + half.total + abs(constant) + abs(T * bends.constant[i]) + (abs(add) + abs(S)) * abs(z0)
     again = AGAIN * (model.Q[i] + half.U * model.D[i])
-    slip = abs(a) * again + AGAIN * abs(T) * bends.size[i]
+    slip = (abs(a) + 2.0 * bends.both[i]) * again + AGAIN * abs(T) * bends.size[i]
     multiplier, found = 0.0, -1.0
     left, left_value, left_slope = 0.0, 0.0, 0.0
     right, right_value, right_slope = -1.0, 0.0, 0.0
@@ -221,7 +221,7 @@ def excluded(model: Model, state: Matrix, bends: Bends, done: Pass, k: int, some
         own, bent = factor * b - constant, T * bends.constant[i]
         sums.c[r] = done.value[0, k] + own - bent
         sums.error[r] += done.error[0, k] + NOISE * model.noise * (abs(done.value[0, k]) + abs(own) + abs(bent))
-        sums.error[r] += AGAIN * ((abs(a) + t) * model.Q[i] + abs(T) * bends.size[i])
+        sums.error[r] += AGAIN * ((abs(a) + 2.0 * bends.both[i] + t) * model.Q[i] + abs(T) * bends.size[i])
         for j in range(base - under):  # entries of A are rounded, whatever cancels
             sums.error[r] += abs(state[COEF, under + j]) * model.Q[under + j]
     G, gone = descend(model, state, bends, A, k - 1, sums), np.empty(m, np.bool_)

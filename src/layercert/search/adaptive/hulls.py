@@ -149,7 +149,7 @@ class Hulls:
             size[neurons[first:last]] = 8.0 * self.model.noise * terms
             columns.append(rows.columns[own][there].astype(np.int32))
             weights.append(a[there])
-        return Bends(share, begin, np.concatenate(columns), np.concatenate(weights), constant, size)
+        return Bends(share, begin, np.concatenate(columns), np.concatenate(weights), constant, size, np.zeros(N))
 
     def table(self, facets: Facets, U: float) -> FacetTable:
         """Facets for all nodes of a clause, in the ball of radius U and smaller ones."""

@@ -19,11 +19,14 @@ from layercert.system import clock
 if TYPE_CHECKING:
     from layercert.search.adaptive.bent import Bends
     from layercert.search.adaptive.lanes import Pass
+    from layercert.search.adaptive.model import Model
     from layercert.search.adaptive.program import Multipliers
     from layercert.search.adaptive.worker import Worker
 
 #: At most so many programs for one node, while each closes this share of the gap or fixes a neuron.
 PROGRAMS, PROGRAM_SHARE = 6, 0.2
+#: What a node's halfspace is made of.
+PARAMETERS = [ALPHA, BETA, SHARE, COEF]
 #: A program tells what to split if it is no further below U than this many times the bound that is known.
 TELLING = 2.0
 
@@ -71,7 +74,6 @@ def prove(worker: Worker, node: Node, found: Multipliers) -> int:
 def _prove_with_facets(worker: Worker, node: Node, found: Multipliers, facets: Facets) -> tuple[float, int]:
     """The same with upper lines over the inputs, which the nodes below take over."""
     from layercert.search.adaptive.bent import bent_pass
-    from layercert.search.adaptive.halfspace import distance
 
     ball, state, hulls = worker.ball, node.state.copy(), worker.ball.hulls
     assert hulls is not None
@@ -80,14 +82,34 @@ def _prove_with_facets(worker: Worker, node: Node, found: Multipliers, facets: F
     state[SHARE, facets.neurons] = facets.shares
     bends = hulls.bends(state, facets, ball.U)
     done, state[COEF] = bent_pass(ball.model, state, found.mu, node.clause, bends)
-    value = float(distance(done.g[0], done.s[0], done.drift[0], ball.model, np.empty(ball.model.net.inputs)))
+    value, old = _worth(ball.model, done), None
+    if ball.recorder is None:  # certificates do not know these multipliers
+        old = None if value > node.bound else node.state
+        bends = bends._replace(both=found.both, share=state[SHARE])
+        done, state[COEF] = bent_pass(ball.model, state, found.mu, node.clause, bends)
+        value = max(value, _worth(ball.model, done))
     if not value > node.bound:
         return value, 0
-    ball.facets[node.clause] = hulls.table(facets, ball.cutoff), facets
+    own, fixed = Halfspace(state[ALPHA], state[BETA], found.mu, facets), 0
+    before = node.weights, node.facets
     node.state, node.bound, node.weights, node.facets = state, value, found.mu, facets
-    own = Halfspace(state[ALPHA], state[BETA], found.mu, facets)
+    if old is None:
+        ball.facets[node.clause] = hulls.table(facets, ball.cutoff), facets
     worker.tell(node, own=own)
-    return value, _fix_and_tighten(worker, node, own, bends, done) if value < ball.U else 0
+    if value < ball.U:
+        fixed = _fix_and_tighten(worker, node, own, bends, done)
+    if old is not None:
+        node.state = node.state.copy()
+        node.state[PARAMETERS] = old[PARAMETERS]
+        node.weights, node.facets = before
+    return value, fixed
+
+
+def _worth(model: Model, done: Pass) -> float:
+    """The bound that a pass proves."""
+    from layercert.search.adaptive.halfspace import distance
+
+    return float(distance(done.g[0], done.s[0], done.drift[0], model, np.empty(model.net.inputs)))
 
 
 def _fix_and_tighten(worker: Worker, node: Node, own: Halfspace, bends: Bends, done: Pass) -> int:
