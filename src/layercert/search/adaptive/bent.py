@@ -32,7 +32,7 @@ class Bends(NamedTuple):
     weight: Vector  # a
     constant: Vector  # c, rounded up
     size: Vector  # what a unit of it errs by
-    both: Vector  # e, how much of both lines an open neuron has beside what A asks for
+    both: Vector  # e, how much of both lines a neuron has beside what A asks for; its facet counts where it is on, too
 
 
 class Descent(NamedTuple):

@@ -64,7 +64,7 @@ class Multipliers(NamedTuple):
     step: Vector  # where F is least, as an offset from x
     cheating: Indices  # the neurons whose output there is above relu, those that matter most first (blame.py)
     facets: Facets | None  # upper lines beyond the chords
-    both: Vector  # how much of an upper and a lower line each open neuron has at once (bent.py)
+    both: Vector  # how much of an upper and a lower line each neuron has at once (bent.py)
 
 
 class Programs:
@@ -197,13 +197,11 @@ class Programs:
             held = held + model.cuts.held(multipliers)
             facets = model.cuts.average(multipliers, found.upper)
             model.cuts.age(multipliers, tail)
-        both_lines = np.zeros(neurons)
-        both_lines[self.free] = np.where(found.is_open, np.minimum(both, held), 0.0)
-        on = ~found.is_open
-        both_lines[self.free[on]] = np.minimum(found.line, held)[on]
+        twice = np.zeros(neurons)
+        twice[self.free] = np.minimum(np.where(found.is_open, both, found.line), held)
         gain = np.where(above > ABOVE, above * held + np.abs(self._blame(at, found, neurons)), 0.0)
         order = np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]
-        return Multipliers(found.value, alpha, beta, found.mu, found.w, self.free[order], facets, both_lines)
+        return Multipliers(found.value, alpha, beta, found.mu, found.w, self.free[order], facets, twice)
 
     def _blame(self, at: int, found: _Found, neurons: int) -> Vector:
         """What the free neurons' outputs account for in the difference between the network's F and the program's."""

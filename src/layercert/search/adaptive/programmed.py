@@ -72,7 +72,7 @@ def prove(worker: Worker, node: Node, found: Multipliers) -> int:
 
 
 def _prove_with_facets(worker: Worker, node: Node, found: Multipliers, facets: Facets) -> tuple[float, int]:
-    """The same with upper lines over the inputs, which the nodes below take over."""
+    """The same with upper lines over the inputs. The nodes below take over what is worth something without `both`."""
     from layercert.search.adaptive.bent import bent_pass
 
     ball, state, hulls = worker.ball, node.state.copy(), worker.ball.hulls
@@ -83,11 +83,12 @@ def _prove_with_facets(worker: Worker, node: Node, found: Multipliers, facets: F
     bends = hulls.bends(state, facets, ball.U)
     done, state[COEF] = bent_pass(ball.model, state, found.mu, node.clause, bends)
     value, old = _worth(ball.model, done), None
-    if ball.recorder is None:  # certificates do not know these multipliers
-        old = None if value > node.bound else node.state
-        bends = bends._replace(both=found.both, share=state[SHARE])
-        done, state[COEF] = bent_pass(ball.model, state, found.mu, node.clause, bends)
-        value = max(value, _worth(ball.model, done))
+    if ball.recorder is None:  # certificates do not know these multipliers, nor do the passes of the nodes below
+        full = bends._replace(both=found.both, share=state[SHARE])
+        again, coef = bent_pass(ball.model, state, found.mu, node.clause, full)
+        if _worth(ball.model, again) > value:
+            old = None if value > node.bound else node.state
+            value, bends, done, state[COEF] = _worth(ball.model, again), full, again, coef
     if not value > node.bound:
         return value, 0
     own, fixed = Halfspace(state[ALPHA], state[BETA], found.mu, facets), 0
@@ -99,7 +100,6 @@ def _prove_with_facets(worker: Worker, node: Node, found: Multipliers, facets: F
     if value < ball.U:
         fixed = _fix_and_tighten(worker, node, own, bends, done)
     if old is not None:
-        node.state = node.state.copy()
         node.state[PARAMETERS] = old[PARAMETERS]
         node.weights, node.facets = before
     return value, fixed
