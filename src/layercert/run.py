@@ -22,15 +22,13 @@ from layercert.questions import Discrete, Fixed, OneOf, Target, Weights
 from layercert.result import Result, Status, Verdict
 from layercert.search.branching import Branching
 from layercert.search.task import GAP, horizon
-from layercert.session import GRACE, MARGIN, NOISE, Progress, Session
+from layercert.session import BETWEEN_MARGINS, GRACE, MARGIN, NOISE, Progress, Session
 from layercert.system import clock, notebook
 from layercert.system.threads import one_thread
 
 __all__ = ["GAP", "MARGIN", "NOISE", "How", "Progress", "Watch"]
 __all__ += ["closest", "deadline_of", "decide", "measure", "verify"]
 
-#: The note of a search that ended by itself and left a gap.
-BETWEEN_MARGINS = "the search ended with its bounds apart: what is between them is within its margins for rounding"
 #: Seconds after which a notebook shows how far a search is.
 PATIENCE = 1.0
 

@@ -28,6 +28,8 @@ from layercert.system.threads import one_thread
 
 #: The search looks this much (relative) beyond the radius, so that "nothing within the radius" is proved at the radius.
 MARGIN = 1e-9
+#: The note of a search that ended by itself and left a gap.
+BETWEEN_MARGINS = "the search ended with its bounds apart: what is between them is within its margins for rounding"
 #: The note of an answer that the time limit left open.
 OUT_OF_TIME = "time limit reached"
 

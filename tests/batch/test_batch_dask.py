@@ -31,7 +31,13 @@ def test_a_worker_killed_in_the_middle(tmp_path: Path, monkeypatch: pytest.Monke
         killed = threading.Event()
 
         def watch(tally: Tally, *_: object) -> None:
+            asleep = marks / f"asleep {made.processes[1].pid}"
             if tally.done >= 6 and not killed.is_set():
+                while asleep.exists():  # it has just begun a job when it is killed
+                    time.sleep(0.001)
+                until = time.monotonic() + 60
+                while not asleep.exists() and time.monotonic() < until:
+                    time.sleep(0.001)
                 killed.set()
                 kill(made.processes[1])
 

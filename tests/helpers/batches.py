@@ -142,10 +142,15 @@ def tells_threads(network: Network, x: Vector, label: int | None, job: Job, opti
 
 
 def slow_and_counted(network: Network, x: Vector, label: int | None, job: Job, options: Options) -> Outcome:
-    """Leaves a mark for each time a job is begun, in the folder named by the environment."""
-    with open(Path(os.environ["LAYERCERT_TEST_MARKS"]) / str(job.id), "a") as mark:
+    """Leaves a mark for each time a job is begun, in the folder named by the environment, and one for its process group
+    while it sleeps."""
+    marks = Path(os.environ["LAYERCERT_TEST_MARKS"])
+    with open(marks / str(job.id), "a") as mark:
         mark.write("x")
+    asleep = marks / f"asleep {os.getpgid(0)}"
+    asleep.touch()
     time.sleep(0.15)
+    asleep.unlink()
     return solve(network, x, label, job, options)
 
 
