@@ -485,15 +485,15 @@ def is_unsafe(W, b, v, clauses):
 
 
 def main(arguments):
-    paths = [a for a in arguments if not a.startswith("--")]
-    if len(paths) != 2 or len(arguments) > 2 + ("--exact" in arguments):
+    paths, exact = [a for a in arguments if not a.startswith("--")], "--exact" in arguments
+    if len(paths) != 2 or len(arguments) > 2 + exact:
         return print(__doc__, file=sys.stderr) or 2
     try:
         with np.errstate(all="ignore"):
-            return print(check(*paths, "--exact" in arguments)) or 0
+            return print(check(*paths, exact)) or 0
     except Exception as error:  # whatever a hostile file makes numpy, zipfile or json say
         kind, code = ("PROVED", 1) if isinstance(error, NotProved) else (f"READABLE: {type(error).__name__}", 2)
-        return print(f"NOT {kind}: {error}", file=sys.stderr) or code
+        return print(f"NOT {kind}: {error}" + " (try --exact)" * (code == 1 > exact), file=sys.stderr) or code
 
 
 if __name__ == "__main__":
