@@ -104,6 +104,19 @@ def test_a_search_that_is_stopped_leaves_bounds_and_goes_on() -> None:
     assert stops >= 1 and search.lower >= true * (1 - 2e-6) and search.upper <= true * (1 + 1e-6)
 
 
+def test_an_unsafe_input_is_a_witness_though_there_was_no_time_to_look() -> None:
+    """The answer was undecided then, and its certificate, of a radius of 0 and without a witness, was refused."""
+    problem = robustness(random_network(11), random_input(11), "l1", domain=(LOW, HIGH), **ASKED)
+    other = next(j for j in range(3) if j != problem.network.classify(problem.x))
+    unsafe = robustness(random_network(11), random_input(11), "l1", domain=(LOW, HIGH), label=other, **ASKED)
+    nothing = replace(closest(problem), status="undecided", lower=0.0, upper=math.inf, witness=None)
+    for asked, upper in ((problem, math.inf), (unsafe, 0.0)):
+        assert asked.discrete is not None
+        search = Branching(asked, asked.discrete, 1e-6)
+        search.run(lambda box: nothing, lambda: True)
+        assert search.upper == upper
+
+
 def test_an_input_of_another_class_is_at_distance_zero() -> None:
     network, x = random_network(0), random_input(0)
     r = lc.measure(network, x, label=(network.classify(x) + 1) % 3, **ASKED)

@@ -117,6 +117,8 @@ class Branching:
         box.bound = max(box.bound, joined(self.problem.norm.p, result.lower, away))
         if result.status == "robust" and result.lower >= asked.reach * (1.0 - 5e-10):
             box.bound = math.inf  # nothing unsafe in the whole box
+        if result.witness is None and box.bound == 0.0:  # x may be unsafe itself, and there was no time to say so
+            self.offer(asked.x)
         if result.witness is not None and not self.offer(result.witness):
             near = self.discrete.nearest(result.witness, box.low, box.high)
             if not self.offer(near) and math.isinf(self.upper):
