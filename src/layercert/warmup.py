@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
@@ -29,6 +30,8 @@ from layercert.system.threads import cores
 NORMS = ("linf", "l2", "l1", "3")
 #: After so many calls of a kernel only some are looked at; seconds for a question in plain Python.
 ENOUGH, PATIENCE = 20, 1.0
+#: Nodes of a tree that has reached what trees reach.
+SPLIT = 12
 #: What a first measurement needs, and what there is besides.
 FIRST, ALL = "first", "all"
 
@@ -140,12 +143,54 @@ def _questions(what: str) -> Iterator[Callable[[], object]]:
         yield partial(proved, norm, ADAPTIVE)
         yield partial(measure, tiny, x, norm, method=ADAPTIVE)
     yield partial(proved, "linf", INPUT_SPLIT)
+    for norm in NORMS:
+        yield partial(_branched, norm)
+        yield partial(_walked, norm)
     yield _curved
     yield _hulled
     for method in METHODS:
         for norm in NORMS:
             yield partial(measure, tiny, x, norm, domain=domain, method=method, time_limit=PATIENCE)
         yield partial(measure, tiny, x, "l2", method=method, time_limit=PATIENCE)
+
+
+def _branched(norm: str) -> None:
+    """A tree that is worked on with so little effort that it has to split, of a clause with two rows."""
+    import numpy as np
+
+    from layercert.network import Network
+    from layercert.problem import Clause, Problem, robustness
+    from layercert.programs.stacks import make_chain
+    from layercert.search.adaptive.tree import Ball, Effort
+    from layercert.search.events import Nodes
+    from layercert.search.task import Task
+
+    rng = np.random.default_rng(28)  # the first hundred others are closed sooner
+    weights = [rng.normal(size=shape) for shape in ((6, 3), (6, 6), (3, 6))]
+    net = Network.from_arrays(weights, [rng.normal(size=len(W)) for W in weights])
+    asked = robustness(net, rng.uniform(size=3), norm, domain=(-1.0, 2.0))
+    both = Clause(np.vstack([c.C for c in asked.clauses]), np.concatenate([c.d for c in asked.clauses]))
+    problem = replace(asked, clauses=(*asked.clauses, both))
+    weak = Effort(1, 1, 1, 1, 1, steps=2, candidates=2, probe_steps=1, rounds=1, passes=1, seek_steps=1)
+    ball = Ball(Task(problem, make_chain("default", problem.norm)), weak, None, 1.0)
+    for event in ball.run():
+        if isinstance(event, Nodes) and ball.frontier.made > SPLIT:
+            return
+
+
+def _walked(norm: str) -> None:
+    """An attack that walks, as on networks too large to be a question here."""
+    import numpy as np
+
+    from layercert.attack.kernel import PackedProblem
+    from layercert.attack.walk import walks
+    from layercert.network import Network
+    from layercert.problem import robustness
+    from layercert.system import clock
+
+    tiny = Network.from_arrays([np.eye(2), np.eye(2)], [np.zeros(2), np.zeros(2)])
+    asked = PackedProblem.of(robustness(tiny, [1.0, 0.0], norm, domain=(-1.0, 2.0)))
+    walks(asked, np.array([-0.6, 0.6]), 0, 0.9, 1, 0, clock.timer())
 
 
 def _curved() -> None:
@@ -168,13 +213,18 @@ def _hulled() -> None:
     """Facets, games and what is fixed by them, at a root that other bounds would close."""
     import numpy as np
 
+    from layercert.facets import Facets
     from layercert.network import Network
     from layercert.problem import robustness
     from layercert.programs.stacks import make_chain
+    from layercert.search.adaptive.bent import bent_pass
+    from layercert.search.adaptive.fixing import fix
+    from layercert.search.adaptive.model import COEF
     from layercert.search.adaptive.played import bound_by_play
     from layercert.search.adaptive.programmed import bound_by_programs
     from layercert.search.adaptive.tree import Ball, Effort
     from layercert.search.task import Task
+    from layercert.system import clock
 
     rng, inputs = np.random.default_rng(1), 12
     weights = [rng.normal(size=(2, inputs - 2))]
@@ -185,9 +235,15 @@ def _hulled() -> None:
     net = Network.from_arrays(weights, [0.3 * rng.normal(size=len(W)) for W in weights])
     problem = robustness(net, rng.uniform(size=inputs), "linf", domain=(-1.0, 2.0))
     ball = Ball(Task(problem, make_chain("default", problem.norm)), Effort(), None, 1.0)
-    node, worker = ball.roots(0, 1)[0], ball.workers[0]
+    node, worker, hulls = ball.roots(0, 1)[0], ball.workers[0], ball.hulls
     bound_by_play(worker, node)
     bound_by_programs(worker, node)
+    if hulls is not None:  # a program of so few inputs has no facets, and without them nothing is fixed
+        neurons = np.arange(len(weights[0]))
+        facets = Facets(neurons, np.ones(len(neurons)), np.full(2 * len(neurons), 0.5))
+        bends = hulls.bends(node.state, facets, ball.U)
+        done, node.state[COEF] = bent_pass(ball.model, node.state, node.weights, 0, bends)
+        fix(ball.model, node.state, bends, done, ball.U, clock.timer())
 
 
 def help_first() -> None:
