@@ -159,7 +159,7 @@ def _branched(norm: str) -> None:
     import numpy as np
 
     from layercert.network import Network
-    from layercert.problem import Clause, Problem, robustness
+    from layercert.problem import Clause, robustness
     from layercert.programs.stacks import make_chain
     from layercert.search.adaptive.tree import Ball, Effort
     from layercert.search.events import Nodes
