@@ -17,7 +17,7 @@ from helpers.brute import brute_force, only_ties
 from layercert.compiled import packed
 from layercert.norms import Norm
 from layercert.problem import Problem
-from layercert.run import GAP, NOISE, How, Progress, closest
+from layercert.run import GAP, NOISE, How, Progress, closest, decide
 from layercert.search.adaptive import pieces, search, worker
 from layercert.search.events import Event
 from layercert.system import clock
@@ -208,18 +208,23 @@ def honest(result: lc.Result, problem: Problem, true: float) -> bool:
 
 
 def stopped(rng: Generator) -> Outcome:
-    """A search stopped at any of its looks at the clock leaves true bounds behind."""
-    question = (scaled if rng.random() < 0.3 else plain)(rng)
+    """A search stopped at any of its looks at the clock leaves true bounds behind; some are about x alone."""
+    question = (scaled, plain, plain, tied)[int(rng.integers(4))](rng)
+    radius = None
+    if rng.random() < 0.2:
+        question.options["fixed"] = list(range(len(question.x)))
+    elif rng.random() < 0.2:
+        radius = 0.0
     judge = Judge.of(question)
-    problem = lc.robustness(question.network, question.x, question.norm, **question.options)
+    problem = lc.robustness(question.network, question.x, question.norm, radius=radius, **question.options)
     method = METHODS[int(rng.integers(len(METHODS)))]
     if method == "mip" and question.norm not in (1.0, math.inf):
         method = "adaptive"
-    looks = int(10.0 ** rng.uniform(0, 2.5))
+    looks, ask = int(10.0 ** rng.uniform(0, 2.5)), decide if rng.random() < 0.3 else closest
     with clock.until(clock.now() + LIMIT, looks=looks):
-        result = closest(problem, How(method))
+        result = ask(problem, How(method))
     texts = faults(judge, result, rng)
-    return Outcome(str(result.status), [f"{text} [{method}, {looks} looks]: {question}" for text in texts])
+    return Outcome(str(result.status), [f"{text} [{method}, {looks} looks, {radius}]: {question}" for text in texts])
 
 
 __all__ = ["agreement", "domains", "radii", "rational", "scales", "stopped", "ties"]
