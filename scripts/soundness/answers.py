@@ -134,6 +134,8 @@ def proof_faults(network: lc.Network, result: lc.Result, rng: Generator, exact: 
 def radii(rng: Generator) -> Outcome:
     """One input: the distance is known exactly, and the radius is that distance, or the float next to it."""
     question = (plain if rng.random() < 0.5 else tied)(rng, inputs=1)
+    if rng.random() < 0.15:
+        question = vanishing(question, 2.0 ** -float(rng.integers(900, 1075)))
     judge = Judge.of(question)
     far = Fraction(10) ** 6 * (1 + abs(judge.start[0]))
     found = []
@@ -165,6 +167,16 @@ def radii(rng: Generator) -> Outcome:
     if result.status == "not_robust" and (true is None or true > Fraction(radius)):
         texts.append(f"not robust to {radius}, the distance is {true and float(true)!r}")
     return Outcome(str(result.status), [f"{text} [{method}, radius {radius!r}]: {question}" for text in texts])
+
+
+def vanishing(question: Question, scale: float) -> Question:
+    """The same among the least float64 numbers, where none is a billionth larger than another."""
+    network = question.network
+    small = lc.Network.from_arrays(list(network.weights), [b * scale for b in network.biases])
+    options = dict(question.options)
+    if "domain" in options:
+        options["domain"] = tuple(end * scale for end in options["domain"])
+    return replace(question, network=small, x=question.x * scale, options=options)
 
 
 def agreement(rng: Generator) -> Outcome:
