@@ -296,3 +296,17 @@ def test_a_box_at_the_radius_has_the_proof_that_the_checker_wants() -> None:
     assert result.certificate is not None
     report = lc.check(net, result.certificate)
     assert report.ok, report.reason
+
+
+@pytest.mark.parametrize("p", [7.3, 1.5, 2.0, math.inf])
+@pytest.mark.parametrize("radius", [5e-324, 1e-310, 1e-200])
+def test_certificates_at_the_least_radii_are_accepted_or_not_made(p: float, radius: float) -> None:
+    """Among denormal floats nothing is a billionth larger: certificates were made that the checker refuses."""
+    network = lc.Network.from_arrays([[[1.0, 2.0], [-1.0, 1.0]], [[1.0, 0.5], [0.5, 1.0]]], [[0.1, 0.2], [0.3, 0.0]])
+    asked = {"one_of": [[0, 1]], "weights": [2.0**28, 0.5], "domain": (-2.0, 2.0)}
+    result = lc.measure(network, [1.0, 0.0], p, radius=radius, certificate=True, **asked)
+    assert result.status == "robust"
+    if result.certificate is None:
+        assert "no room for the margins" in result.note
+    else:
+        assert lc.check(network, result.certificate).ok

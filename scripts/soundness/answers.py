@@ -17,7 +17,7 @@ from helpers.brute import brute_force, only_ties
 from layercert.compiled import packed
 from layercert.norms import Norm
 from layercert.problem import Problem
-from layercert.run import GAP, NOISE, How, Progress, closest
+from layercert.run import GAP, NOISE, How, Progress, closest, decide
 from layercert.search.adaptive import pieces, search, worker
 from layercert.search.events import Event
 from layercert.system import clock
@@ -134,6 +134,8 @@ def proof_faults(network: lc.Network, result: lc.Result, rng: Generator, exact: 
 def radii(rng: Generator) -> Outcome:
     """One input: the distance is known exactly, and the radius is that distance, or the float next to it."""
     question = (plain if rng.random() < 0.5 else tied)(rng, inputs=1)
+    if rng.random() < 0.15:
+        question = vanishing(question, 2.0 ** -float(rng.integers(900, 1075)))
     judge = Judge.of(question)
     far = Fraction(10) ** 6 * (1 + abs(judge.start[0]))
     found = []
@@ -165,6 +167,16 @@ def radii(rng: Generator) -> Outcome:
     if result.status == "not_robust" and (true is None or true > Fraction(radius)):
         texts.append(f"not robust to {radius}, the distance is {true and float(true)!r}")
     return Outcome(str(result.status), [f"{text} [{method}, radius {radius!r}]: {question}" for text in texts])
+
+
+def vanishing(question: Question, scale: float) -> Question:
+    """The same among the least float64 numbers, where none is a billionth larger than another."""
+    network = question.network
+    small = lc.Network.from_arrays(list(network.weights), [b * scale for b in network.biases])
+    options = dict(question.options)
+    if "domain" in options:
+        options["domain"] = tuple(end * scale for end in options["domain"])
+    return replace(question, network=small, x=question.x * scale, options=options)
 
 
 def agreement(rng: Generator) -> Outcome:
@@ -208,18 +220,23 @@ def honest(result: lc.Result, problem: Problem, true: float) -> bool:
 
 
 def stopped(rng: Generator) -> Outcome:
-    """A search stopped at any of its looks at the clock leaves true bounds behind."""
-    question = (scaled if rng.random() < 0.3 else plain)(rng)
+    """A search stopped at any of its looks at the clock leaves true bounds behind; some are about x alone."""
+    question = (scaled, plain, plain, tied)[int(rng.integers(4))](rng)
+    radius = None
+    if rng.random() < 0.2:
+        question.options["fixed"] = list(range(len(question.x)))
+    elif rng.random() < 0.2:
+        radius = 0.0
     judge = Judge.of(question)
-    problem = lc.robustness(question.network, question.x, question.norm, **question.options)
+    problem = lc.robustness(question.network, question.x, question.norm, radius=radius, **question.options)
     method = METHODS[int(rng.integers(len(METHODS)))]
     if method == "mip" and question.norm not in (1.0, math.inf):
         method = "adaptive"
-    looks = int(10.0 ** rng.uniform(0, 2.5))
+    looks, ask = int(10.0 ** rng.uniform(0, 2.5)), decide if rng.random() < 0.3 else closest
     with clock.until(clock.now() + LIMIT, looks=looks):
-        result = closest(problem, How(method))
+        result = ask(problem, How(method))
     texts = faults(judge, result, rng)
-    return Outcome(str(result.status), [f"{text} [{method}, {looks} looks]: {question}" for text in texts])
+    return Outcome(str(result.status), [f"{text} [{method}, {looks} looks, {radius}]: {question}" for text in texts])
 
 
 __all__ = ["agreement", "domains", "radii", "rational", "scales", "stopped", "ties"]

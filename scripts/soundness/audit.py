@@ -23,6 +23,7 @@ from soundness.files import files
 from soundness.forgeries import forgeries
 from soundness.graphs import graphs
 from soundness.kind import Kind, Outcome
+from soundness.operations import operations
 from soundness.pieces import lent, resumed
 from soundness.proofs import certificates
 from soundness.properties import properties
@@ -48,6 +49,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "lent": (lent, 600),
     "ways": (ways, 120),
     "forgeries": (forgeries, 6000),
+    "operations": (operations, 3000),
 }
 #: Seconds after which a case that does not end is a fault; compiling is part of the first ones, on busy machines too.
 PATIENCE = 1200

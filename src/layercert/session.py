@@ -107,6 +107,7 @@ class Session:
         self.over = False
         self._view: Scaled | None = None
         self._reach = math.inf
+        self._looked = False  # at x itself: before that nothing is proved, not even a radius of 0
         self._begun = False  # is there anything to keep?
         self._task: Task | None = None
         self._events: Iterator[Event] | None = None
@@ -124,7 +125,8 @@ class Session:
     @property
     def proved(self) -> bool:
         """Is it proved that there is no unsafe point nearer than the radius?"""
-        return self.progress.lower >= self.progress.problem.radius or self.proved_everywhere
+        near = self.progress.lower >= self.progress.problem.radius
+        return self._looked and (near or self.proved_everywhere)
 
     @property
     def proved_everywhere(self) -> bool:
@@ -236,7 +238,9 @@ class Session:
     def _search(self) -> Iterator[Event]:
         """From the first look at the problem to the last event of the search."""
         problem = self.progress.problem
-        self.note = _answer_at_sight(self.progress)
+        with clock.extended(GRACE):
+            self.note = _answer_at_sight(self.progress)
+        self._looked = True
         if self.note:
             self.over = True
             return

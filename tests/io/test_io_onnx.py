@@ -514,3 +514,39 @@ def test_reading_warns_of_nothing(read: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read(build("h = Gemm(x, W); y = Relu(h)", W=(4, 3)))
+
+
+def test_a_network_that_differs_from_its_model_is_not_handed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were an operation read wrongly, onnxruntime would say so; float32 may be too coarse to say anything."""
+    from layercert.io import ops
+
+    onnx.save(
+        build("h = Gemm(x, W, b); r = Relu(h); y = Gemm(r, V, c)", W=(4, 6), b=(6,), V=(6, 3), c=(3,)),
+        tmp_path / "a.onnx",
+    )
+    coarse = np.full(4, 1e8, np.float32)  # beside it float32 has nothing left of x
+    onnx.save(build("h = Add(x, b); r = Relu(h); y = Sub(r, b)", b=coarse), tmp_path / "b.onnx")
+    load(tmp_path / "a.onnx")
+    monkeypatch.setitem(ops.OPS, "Relu", ops.OPS["Abs"])
+    with pytest.raises(ModelError, match=r"the network read from a.onnx differs from the model itself: .* onnxruntime"):
+        load(tmp_path / "a.onnx")
+    network, v = load(tmp_path / "b.onnx"), np.full(4, 0.7)
+    assert network.runtime is not None and np.abs(network.runtime(v) - network(v)).min() > 0.5
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = Softmax(x); y = Softmax(s)",
+        "s = Softmax(x); y = Gather<axis=1>(s, i)",
+        "s = LogSoftmax(x); y = Gather<axis=1>(s, i)",
+        "y = Sigmoid(x)",
+        "s = Sigmoid(x); y = Softmax(s)",
+    ],
+)
+def test_what_is_left_out_at_the_end_is_no_difference(tmp_path: Path, body: str) -> None:
+    constants = {"i": np.array([3, 1])} if "Gather" in body else {}
+    onnx.save(build(body, **constants), tmp_path / "a.onnx")
+    assert load(tmp_path / "a.onnx").dropped

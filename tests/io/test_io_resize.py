@@ -91,6 +91,14 @@ def test_resizing_as_it_was(folder: Path, opset: int, mode: str) -> None:
     check(folder, f'h = {op}<mode="{mode}">(x, s)', (1, 1, 3, 3), opset, s=np.array([1, 1, 2, 3], np.float32))
 
 
+@pytest.mark.parametrize("n", [4, 5, 7])
+@pytest.mark.parametrize("scale", [0.3, 0.6, 0.75, 1.5])
+def test_nearest_before_opset_11_is_the_place_above_where_an_axis_shrinks(folder: Path, n: int, scale: float) -> None:
+    """0.6 of 0 1 2 3 is 0 2 there, 0 1 from opset 11 on; an axis that grows takes the place below beside it."""
+    scales = np.array([1, 1, scale, 2.5], np.float32)
+    check(folder, 'h = Resize<mode="nearest">(x, s)', (1, 1, n, 3), 10, s=scales)
+
+
 def test_choices_by_constants(folder: Path) -> None:
     check(
         folder,
@@ -111,6 +119,10 @@ def test_choices_by_constants(folder: Path) -> None:
          {"s": np.array([1, 1, 4, 4]), "r": np.zeros(8, np.float32)}, "has coordinates 'tf_crop_and_resize'"),
         ("y = ConvTranspose(x, W)", {"W": (3, 1, 2, 2)}, "which do not fit shape"),
         ("y = ConvTranspose<output_shape=[99, 99]>(x, W)", {"W": (1, 1, 2, 2)}, "asks for an output of"),
+        ('y = MaxPool<kernel_shape=[2, 2], dilations=[2, 1], auto_pad="SAME_UPPER">(x)', {}, "read in several ways"),
+        ('y = AveragePool<kernel_shape=[1, 1], strides=[3, 1], auto_pad="SAME_LOWER">(x)', {}, "read in several ways"),
+        ("h = Slice(x, a, b, c, d); y = Concat<axis=2>(x, h)",
+         {"a": np.array([1]), "b": np.array([2]), "c": np.array([2]), "d": np.array([-1])}, "takes nothing, backwards"),
     ],
 )  # fmt: skip
 def test_what_is_refused(folder: Path, body: str, constants: dict[str, object], message: str) -> None:

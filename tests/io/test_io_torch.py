@@ -448,7 +448,7 @@ def test_a_network_that_differs_from_its_module_is_not_handed_out(nn: Any, monke
     monkeypatch.setitem(modules.MODULES, "ReLU", lambda call, m, x: call.op("Abs", x))
     module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     with pytest.raises(
-        ModelError, match=r"the network read from Sequential differs from the module: .* please report it"
+        ModelError, match=r"the network read from Sequential differs from the model itself: .* please report it"
     ):
         from_torch(module)
     from_torch(nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=-1)))

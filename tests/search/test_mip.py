@@ -81,6 +81,14 @@ def only_ties(problem: Problem, point: np.ndarray) -> bool:
     return all(problem.margin(problem.into_domain(v)) > -1e-12 for v in point + steps)
 
 
+@pytest.mark.parametrize("radius", [5e-324, 1e-323, 1e-300])
+def test_margins_less_than_a_float_prove_nothing(radius: float) -> None:
+    """Unsafe points are at the radius itself; no float is a millionth larger, and HiGHS takes the ball for empty."""
+    line = Network.from_arrays([[[0.0], [1024.0]]], [[0.0, -1024.0 * radius]])
+    result = lc.verify(line, [0.0], radius, "linf", label=0, method="mip")
+    assert result.status != "robust" and (result.status == "not_robust" or "less than a float" in result.note)
+
+
 def test_a_witness_refutes_a_bound_beyond_it() -> None:
     """Weights from 1e-3 to 1e-66 (case 2888 of the audit's `scales`, seed 20261120): HiGHS takes a ball for empty that
     holds a witness, and its radius was told as exact, 8e-8 beyond the nearest unsafe points."""

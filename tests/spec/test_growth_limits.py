@@ -45,6 +45,17 @@ def test_a_centre_that_violates_is_no_distance_away(low: str, high: str) -> None
     assert beside.status == "exact" and beside.lower > 1.0
 
 
+@pytest.mark.parametrize("value", ["0.1", "0.5"])
+def test_a_box_of_one_point_that_nobody_looked_at_may_not_grow(value: str) -> None:
+    """Nothing but a proof says that the point is safe; without one it was "whatever the size of its boxes"."""
+    text = f"(declare-const X_0 Real)(declare-const Y_0 Real)(assert (= X_0 {value}))(assert (= Y_0 {value}))"
+    line = Network.from_arrays([[[1.0]], [[1.0]]], [[0.0], [0.0]])
+    with clock.until(None, looks=1):
+        found = lc.measure_spec(line, parse_spec(text))
+    assert found.status == "undecided" and found.lower == 0.0 and found.upper > 0.0
+    assert lc.measure_spec(line, parse_spec(text)).upper == 0.0
+
+
 def test_searches_that_are_late_are_late_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each search here takes 0.3 s longer than it may; they were begun again and again all the same."""
     asked, seconds, real = list[float](), [100.0], growth.decide

@@ -157,7 +157,7 @@ def prove_whole(
             raise Rejected(f"a box is not proved: {why}")
         if part.radius == 0 and part.witness is not None:  # c may be unsafe itself
             raise Rejected("the certificate of a box is about its witness alone")
-        if not far_enough(claim, c, part.radius) and not _covers(claim, part, low, high):
+        if not reaches(claim, part, low, high):
             raise Rejected("the certificate of a box does not reach far enough")
         leaves += count
     return leaves
@@ -243,6 +243,11 @@ def _moved(claim: Certificate, a: Vector, b: Vector) -> list[Fraction]:
         abs(Fraction(s) - Fraction(t)) * Fraction(w)
         for s, t, w in zip(a.tolist(), b.tolist(), weights.tolist(), strict=True)
     ]
+
+
+def reaches(claim: Certificate, part: Certificate, low: Vector, high: Vector) -> bool:
+    """Does the proof of a box from low to high go far enough: around its nearest point, or through all of it?"""
+    return far_enough(claim, part.x, part.radius) or _covers(claim, part, low, high)
 
 
 def far_enough(claim: Certificate, c: Vector, radius: float | None) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from layercert.certificate.claim import BoxTree, Certificate
-from layercert.certificate.whole import AXIS, GROUP, LEAF, WholeCertificate, far_enough
+from layercert.certificate.whole import AXIS, GROUP, LEAF, WholeCertificate, far_enough, reaches
 from layercert.certify.prove import MARGIN, claim_of, prove
 from layercert.certify.replay import Unproved
 from layercert.search.branching import Box, Branching, left_of
@@ -55,4 +55,8 @@ def _part(search: Branching, box: Box, claim: Certificate, deadline: float | Non
     wanted = left_of(search.problem.norm.p, claim.radius * (1.0 + SPARE), away)
     wanted = min(wanted, asked.reach)
     # prove certifies a little less than it is told, and no more than the whole box
-    return prove(replace(asked, radius=wanted), wanted / (1.0 - MARGIN) * (1.0 + SPARE), None, math.inf, deadline, None)
+    told = wanted / (1.0 - MARGIN) * (1.0 + SPARE)
+    part = prove(replace(asked, radius=wanted), told, None, math.inf, deadline, None)
+    if not reaches(claim, part, box.low, box.high):  # radii of a few denormal floats have no room for the margin
+        raise Unproved("the radius is so small that float64 has no room for the margins of a proof")
+    return part

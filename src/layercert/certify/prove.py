@@ -91,6 +91,8 @@ def _prove(
     # a radius that was asked for is proved in full: nothing unsafe is next to it
     full = min(lower, problem.reach) if witness is None else 0.0
     radius = problem.radius if problem.radius <= full else min(lower * (1.0 - MARGIN), problem.reach)
+    if radius == 0.0 and witness is None and problem.is_unsafe(problem.x):
+        raise Unproved("nothing is proved: the input itself is unsafe")
     plain = without_weights(problem.within(radius))
     reason = out_of_range(plain, radius)
     if reason:

@@ -41,7 +41,8 @@ def load(path: str | os.PathLike[str], threshold: float | None = None, output: s
         The network with the file's weights, exactly, and for ONNX the model's runtime where onnxruntime is installed.
 
     Raises:
-        ModelError: There is no such file, or it holds something that is not a network of affine layers and ReLUs.
+        ModelError: There is no such file, it holds something that is not a network of affine layers and ReLUs, or
+            onnxruntime disagrees with what was read.
         MissingPackageError: The format needs a package that is not installed.
         OptionError: A threshold for a model with several outputs, or one out of range; an output of an .npz file.
     """
@@ -135,14 +136,13 @@ def _read_onnx(path: Path, output: str | None) -> Network:
 
     network, scores = read_onnx(path, output)
     network = replace(network, runtime=OnnxRuntime(path.resolve(), output=scores.output, last=scores.last))
-    if scores.batch > 1:
-        # one of several inputs was read: that the others do not matter, only the model itself can say
-        if network.runtime is None or network.runtime(np.zeros(network.inputs)) is None:
-            raise ModelError(
-                f"the model takes a batch of {scores.batch} inputs; to see that they do not depend on each other it "
-                "must be run: pip install 'layercert[onnxruntime]'; or export it with a batch of 1 or of any size"
-            )
-        confirm(network, f"a batch of {scores.batch}")
+    # where one of several inputs was read, only the model itself can say that the others do not matter
+    if scores.batch > 1 and (network.runtime is None or network.runtime(np.zeros(network.inputs)) is None):
+        raise ModelError(
+            f"the model takes a batch of {scores.batch} inputs; to see that they do not depend on each other it "
+            "must be run: pip install 'layercert[onnxruntime]'; or export it with a batch of 1 or of any size"
+        )
+    confirm(network, path.name if scores.batch == 1 else f"a batch of {scores.batch}")
     return network
 
 

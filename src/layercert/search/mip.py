@@ -33,6 +33,8 @@ from layercert.system import clock
 TRUST = 2e-7
 #: The ball is a little larger than U: a witness at U itself must stay feasible, and what is proved must reach U.
 MARGIN = 1e-6
+#: In smaller balls the margins, which are relative, come near the least float64 number or are lost to rounding.
+LEAST = 1e-290
 #: The part of the gap asked for that HiGHS may leave open.
 OWN_GAP = 1e-2
 #: Seconds that HiGHS may take to stop. Simplifying a model of millions of entries it looks at no clock.
@@ -49,6 +51,10 @@ def mip(task: Task) -> Iterator[Event]:
         )
     if math.isinf(task.U):
         task.note = "big-M needs a bounded ball, and no attack found a witness; give a radius or a domain"
+        yield Bound(0.0)
+        return
+    if task.U < LEAST:
+        task.note = f"the ball is smaller than {LEAST:.0e}: there margins for HiGHS's tolerances are less than a float"
         yield Bound(0.0)
         return
     task.note = "the lower bound is the word of HiGHS, within its tolerances; it is not re-proved"

@@ -165,7 +165,7 @@ def _measure(network: Network, case: Case, known: float, how: How) -> tuple[floa
         result = _narrowed(problem, result, how, deadline, clock.now() - begun - half)
     lower = frame.lower(result.lower)
     if not frame.moving.any():  # one point only: it is unsafe at every factor or at none
-        lower = 0.0 if result.upper == 0 else math.inf
+        lower = math.inf if result.status == Status.ROBUST else 0.0
     note = "" if result.status != Status.UNDECIDED else result.note or "the search ended without an answer"
     if result.witness is None or result.upper > problem.radius:
         return lower, math.inf, None, note

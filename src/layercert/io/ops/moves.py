@@ -59,7 +59,10 @@ def _slice(node: Node, array: NDArray[Any]) -> NDArray[Any]:
     index = [slice(None)] * array.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         index[axis] = slice(start, end, step)
-    return array[tuple(index)]
+    taken = array[tuple(index)]
+    if array.size and not taken.size and min(steps) < 0:
+        raise node.refuse("takes nothing, backwards; runtimes differ on what that means")
+    return taken
 
 
 def _dropout(node: Node, array: NDArray[Any]) -> NDArray[Any]:

@@ -75,7 +75,9 @@ def resize(node: Node) -> Value:
     maps = []
     for n, m, scale in zip(shape, sized(sizes), scales, strict=True):
         at = np.arange(n, dtype=np.float64) if n == m and scale == 1.0 else _PLACES[where](np.arange(m), n, m, scale)
-        maps.append(_picked(_NEAREST[nearest](at), n) if mode == "nearest" else _between(at, n))
+        # before opset 11 an axis that shrinks takes the place above
+        picked = "ceil" if old and scale < 1.0 else nearest
+        maps.append(_picked(_NEAREST[picked](at), n) if mode == "nearest" else _between(at, n))
     M = csr_array(reduce(lambda a, b: kron(a, b, format="csr"), maps))
     if isinstance(x, np.ndarray):
         return np.asarray(M @ x.reshape(-1)).reshape(sizes)

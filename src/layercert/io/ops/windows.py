@@ -34,6 +34,8 @@ def windows(node: Node, space: Shape, kernel: Shape) -> Windows:
     strides, dilations = (node.attributes.get(k) or [1] * d for k in ("strides", "dilations"))
     reach = [(k - 1) * s + 1 for k, s in zip(kernel, dilations, strict=True)]
     pads = _pads(node, space, strides, reach)
+    if node.op in ("AveragePool", "MaxPool") and node.text("auto_pad", "").startswith("SAME"):
+        _check_same(node, space, kernel, reach, strides)
     under = np.zeros((1,) * (2 * d), np.intp)
     inside, padded = np.ones((1,) * (2 * d), np.bool_), np.ones((1,) * (2 * d), np.bool_)
     shape = []
@@ -77,6 +79,17 @@ def _pads(node: Node, space: Shape, strides: Any, reach: list[int]) -> list[tupl
         less, more = total // 2, total - total // 2
         result.append((less, more) if kind == "SAME_UPPER" else (more, less))
     return result
+
+
+def _check_same(node: Node, space: Shape, kernel: Shape, reach: list[int], strides: Any) -> None:
+    """Where SAME would pad by less than nothing, or windows have gaps, runtimes place the windows of a pool elsewhere
+    than the standard says, or not at all."""
+    gaps = any(wide > k for wide, k in zip(reach, kernel, strict=True))
+    if gaps or any((-(-n // s) - 1) * s + k < n for n, s, k in zip(space, strides, kernel, strict=True)):
+        raise node.refuse(
+            "has auto_pad SAME with dilations, or with strides that skip the end, which runtimes read in several ways; "
+            "export it with its padding as numbers (pads)"
+        )
 
 
 def image(node: Node, x: Value) -> tuple[Affine, int, Shape]:
