@@ -49,18 +49,23 @@ def fix_known(replay: Replay, branch: Branch, regions: Any, at: int) -> None:
     if branch.better is not None:
         found.append((branch.better.own, branch.better.fixed))
         branch.better = branch.better._replace(fixed=None)
-    some = [(own, fixed) for own, fixed in found if fixed is not None and len(fixed.neurons)]
+    fix_told(replay, branch, regions, at, [(own, fixed) for own, fixed in found if fixed is not None])
+
+
+def fix_told(replay: Replay, branch: Branch, regions: Any, at: int, found: list[tuple[Halfspace, Fixed]]) -> None:
+    """Fix at a node, line `at` of the regions, what some halfspaces fix."""
+    some = [(own, fixed) for own, fixed in found if len(fixed.neurons)]
     if not some:
         return
     branch.lo, branch.hi, branch.phase = (part[at].copy() for part in regions[:3])
     for known, fixed in some:
-        _fix(replay, branch, fixed, rounded_to(scaled(known)), _scale(known))
+        _fix(replay, branch, fixed, rounded_to(scaled(known)), scale_of(known))
     own = regions_of(branch.lo[None], branch.hi[None], branch.phase[None])
     for whole, mine in zip(regions, own, strict=True):
         whole[at] = mine[0]
 
 
-def _scale(own: Halfspace) -> float:
+def scale_of(own: Halfspace) -> float:
     """What `scaled` divides multipliers by."""
     top = max(float(part.max(initial=0.0)) for part in (own.beta, own.weights))
     return top if top > 0.0 else 1.0

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Vector
 from layercert.search.adaptive.model import Kept, Model, Played
-from layercert.search.adaptive.record import BallRecorder, Fixed, Halfspace
+from layercert.search.adaptive.record import BallRecorder, Fixed, Halfspace, Tightened
 
 #: Slopes of rows are kept as parts of this, and multipliers up to this size.
 PARTS, MOST = 255, 1e29
@@ -21,6 +21,8 @@ PARTS, MOST = 255, 1e29
 PER_NODE, IN_ALL = 1 << 17, 1 << 28
 #: More balls than this are not remembered.
 BALLS = 8
+#: Bytes of rounds that are kept for each.
+NOTED = 1 << 27
 
 
 class Snapshot(NamedTuple):
@@ -54,6 +56,7 @@ class Plan:
     children: tuple[int, int] | None = None
     root: bool = False
     stages: list[Stage] = field(default_factory=list)
+    trail: list[Stage | Tightened] = field(default_factory=list)  # stages, and the rounds between them, in order
 
 
 class Forest:
@@ -67,6 +70,7 @@ class Forest:
         self.roots: dict[int, int] = {}  # by clause
         self._last: Snapshot | None = None
         self._since, self._taken, self._share = 0, 0, PER_NODE
+        self._noted, self._told_last = 0, np.zeros(0, np.uint8)
 
     def plan(self, node: int) -> Plan:
         return self.plans.setdefault(node, Plan())
@@ -112,7 +116,18 @@ class Forest:
         plan.bound = max(plan.bound, bound)
 
     def fixed(self, node: int, own: Halfspace, fixed: Fixed) -> None:
-        self.plan(node).stages.append(Stage(_copied(own), fixed, self.plan(node).bound))
+        plan = self.plan(node)
+        plan.stages.append(Stage(_copied(own), fixed, plan.bound))
+        plan.trail.append(plan.stages[-1])
+
+    def tightened(self, node: int, done: Tightened) -> None:
+        with self._lock:
+            if self._told_last is not done.slopes:  # rounds that were told together share them
+                self._told_last = done.slopes
+                self._noted += done.slopes.nbytes + done.splits.nbytes
+            self._noted += done.own.alpha.nbytes + done.own.beta.nbytes
+            if self._noted <= NOTED:
+                self.plan(node).trail.append(done)
 
     def split(self, node: int, neuron: int, children: tuple[int, int]) -> None:
         plan = self.plan(node)

@@ -25,6 +25,7 @@ from layercert.certify.branch import Branch, goals_of
 from layercert.certify.doubt import Doubt
 from layercert.certify.facets import counting
 from layercert.certify.fixing import fix_known
+from layercert.certify.following import follow_trail
 from layercert.certify.hulled import HulledRows
 from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
 from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot
@@ -101,9 +102,6 @@ class Replay:
         while stack:
             clock.check()
             batch = [stack.pop() for _ in range(min(TOGETHER, len(stack)))]
-            for branch in batch:
-                known = branch.plan.rows or branch.rows
-                branch.rows = self._own_rows(known) if branch.moving else known
             self._work(batch)
             for branch in batch:
                 if not branch.done:
@@ -124,7 +122,11 @@ class Replay:
         if not batch:
             return
         regions = regions_of(*(np.stack([getattr(b, name) for b in batch]) for name in ("lo", "hi", "phase")))
-        going = list(range(len(batch)))
+        for at, branch in enumerate(batch):
+            follow_trail(self, branch, regions, at)
+            known = branch.plan.rows or branch.rows
+            branch.rows = self._own_rows(known) if branch.moving and not branch.done else known
+        going = [at for at, branch in enumerate(batch) if not branch.done]
         while going:
             clock.check()
             own = stacked([self._aim(batch[at], regions, at) for at in going])

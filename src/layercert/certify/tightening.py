@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Matrix, Vector
 from layercert.certificate.facets import FacetLanes
 from layercert.certificate.lanes import Ground, Regions, Uses, functions, least, take
 from layercert.certificate.step_floats import LANES, Halfspaces
 from layercert.certify.digest import Digest, cap_multipliers, digest, limits_of, line_moves_of, recall, stored, worth
-from layercert.certify.recording import Snapshot
+from layercert.certify.recording import PARTS, Snapshot
 from layercert.compiled.jit import njit
 from layercert.search.adaptive.cap import Cap
 from layercert.search.adaptive.layers import repull, rows_touch
@@ -25,6 +26,8 @@ from layercert.search.adaptive.rows import WARM_PACE, NeuronRows, Objective
 
 #: A bound that narrows its neuron's range by less than this share is not worth a row, unless it settles the sign.
 NARROWER = 0.01
+#: The same for rows that the search told, which took them: what it did next rests on all of them.
+NARROWER_TOLD = 0.001
 
 
 class Node(NamedTuple):
@@ -63,47 +66,123 @@ class Bounded(NamedTuple):
     own: Digest
 
 
+class Told(NamedTuple):
+    """Rows that the search used in one round (record.Tightened), with numbers that can be stored."""
+
+    neurons: Indices
+    sides: Vector
+    pulls: Vector
+    lams: Vector
+    slope_begin: Indices
+    slopes: NDArray[np.uint8]
+    split_begin: Indices
+    split_end: Indices
+    split_at: NDArray[np.int32]
+    splits: NDArray[np.float32]
+
+
 @njit
 def tighten(ground: Ground, model: Model, node: Node, slips: Slips, none: FacetLanes) -> tuple[list[Bounded], int]:
     """What rows prove, in the order of their events, and a neuron that is left without any value, or -1.
 
     Bounds and `given_by` are changed. `none`: rows have no facets here.
     """
-    net, regions, events = ground.net, node.regions, node.events
-    layers, line = len(net.noff) - 1, np.zeros(len(ground.Q))
+    events, line = node.events, np.zeros(len(ground.Q))
     found = []
-    for k in range(layers):
+    for k in range(len(ground.net.noff) - 1):
         free = open_neurons(ground, node, k)
         if k > 0:
-            line_moves_of(regions, node.at, node.given_by, slips.start, slips.T, line)
+            line_moves_of(node.regions, node.at, node.given_by, slips.start, slips.T, line)
         for begin in range(0, len(free), LANES // 2):
             uses, trace, lams, values = pass_of(ground, model, node, k, free[begin : begin + LANES // 2], none)
             values = limits_of(line, trace, values, (lams + uses.pull) * slips.half)
-            lo, hi = regions.lo[node.at], regions.hi[node.at]
-            which = worth(values, uses.neuron, uses.side, lo, hi, NARROWER)
-            if not len(which):
-                continue
-            rests = np.full(len(which), -1, np.int64)
-            for t in range(len(which)):
-                if lams[which[t]] > 0.0 or uses.pull[which[t]] > 0.0:
-                    rests[t] = node.event
-            side = regions.side[node.at, : len(trace)]
-            own = digest(trace, side, uses.slopes, uses.splits, node.given_by, which, rests)
-            used = Uses(
-                uses.node[which], uses.half[which], uses.neuron[which], uses.side[which], uses.pull[which],
-                uses.slopes, uses.splits, none,
-            )  # fmt: skip
-            values = values[which]
-            found.append(Bounded(used.neuron, used.side, used.pull, lams[which], values, own))
-            gone, empty = take(regions, used, values), -1
-            for t in range(len(which)):
-                node.given_by[2 * used.neuron[t] + (1 if used.side[t] < 0.0 else 0)] = events + t
-                if gone[t] and empty < 0:
-                    empty = used.neuron[t]
-            events += len(which)
+            own, empty = take_rows(node, uses, trace, lams, values, events, NARROWER, none)
+            if len(own.target) > 0:
+                found.append(own)
+            events += len(own.target)
             if empty >= 0:
                 return found, empty
     return found, -1
+
+
+@njit
+def follow(ground: Ground, node: Node, slips: Slips, told: Told, none: FacetLanes) -> tuple[list[Bounded], int]:
+    """The same by the rows of a round of the search, as they are told: one pass for each."""
+    noff, events, line = ground.net.noff, node.events, np.zeros(len(ground.Q))
+    found = []
+    begin, last = 0, len(ground.net.noff) - 2
+    while begin < len(told.neurons):
+        k = np.searchsorted(noff, told.neurons[begin], side="right") - 1
+        rows, count = np.empty(LANES, np.intp), 0
+        while begin < len(told.neurons) and count < LANES and told.neurons[begin] < noff[k + 1]:
+            i = told.neurons[begin]
+            if node.regions.side[node.at, i] == 0 and (k < last or node.halves.uppers.coef[i, node.half] < 0.0):
+                rows[count] = begin
+                count += 1
+            begin += 1
+        if count == 0:
+            continue
+        if k > 0:
+            line_moves_of(node.regions, node.at, node.given_by, slips.start, slips.T, line)
+        uses, trace = told_uses(node, told, rows[:count], noff[k], none), np.zeros((noff[k], count))
+        lams = told.lams[rows[:count]]
+        G, c, size = functions(ground, node.regions, node.halves, k, uses, trace)
+        values = least(ground.reach, G, c, size, node.halves, uses.half, lams)
+        values = limits_of(line, trace, values, (lams + uses.pull) * slips.half)
+        own, empty = take_rows(node, uses, trace, lams, values, events, NARROWER_TOLD, none)
+        if len(own.target) > 0:
+            found.append(own)
+        events += len(own.target)
+        if empty >= 0:
+            return found, empty
+    return found, -1
+
+
+@njit
+def told_uses(node: Node, told: Told, rows: Indices, below: int, none: FacetLanes) -> Uses:
+    """Some rows of one layer with the parameters that the search had."""
+    m, many = len(rows), False
+    slopes = np.empty((below, m))
+    for t in range(m):
+        at = told.slope_begin[rows[t]]
+        many = many or told.split_end[rows[t]] > told.split_begin[rows[t]]
+        for i in range(below):
+            slopes[i, t] = told.slopes[at + i] / PARTS
+    splits = np.zeros((below if many else 0, m))
+    for t in range(m):
+        for e in range(told.split_begin[rows[t]], told.split_end[rows[t]]):
+            i = told.split_at[e]
+            if told.splits[e] * node.regions.side[node.at, i] > 0.0:
+                splits[i, t] = told.splits[e]
+    at, half = np.full(m, node.at, np.intp), np.full(m, node.half, np.intp)
+    return Uses(at, half, told.neurons[rows], told.sides[rows], told.pulls[rows], slopes, splits, none)
+
+
+@njit
+def take_rows(
+    node: Node, uses: Uses, trace: Matrix, lams: Vector, values: Vector, events: int, share: float, none: FacetLanes
+) -> tuple[Bounded, int]:
+    """What some rows of one layer proved goes into the node's bounds; those that were worth it, their events numbered
+    from `events` on, and a neuron that is left without any value, or -1."""
+    regions, empty = node.regions, -1
+    which = worth(values, uses.neuron, uses.side, regions.lo[node.at], regions.hi[node.at], share)
+    rests = np.full(len(which), -1, np.int64)
+    for t in range(len(which)):
+        if lams[which[t]] > 0.0 or uses.pull[which[t]] > 0.0:
+            rests[t] = node.event
+    side = regions.side[node.at, : len(trace)]
+    own = digest(trace, side, uses.slopes, uses.splits, node.given_by, which, rests)
+    used = Uses(
+        uses.node[which], uses.half[which], uses.neuron[which], uses.side[which], uses.pull[which], uses.slopes,
+        uses.splits, none,
+    )  # fmt: skip
+    values = values[which]
+    gone = take(regions, used, values)
+    for t in range(len(which)):
+        node.given_by[2 * used.neuron[t] + (1 if used.side[t] < 0.0 else 0)] = events + t
+        if gone[t] and empty < 0:
+            empty = used.neuron[t]
+    return Bounded(used.neuron, used.side, used.pull, lams[which], values, own), empty
 
 
 @njit

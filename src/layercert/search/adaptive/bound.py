@@ -14,7 +14,8 @@ from layercert.search.adaptive.cap import Cap
 from layercert.search.adaptive.halfspace import dual_norm
 from layercert.search.adaptive.lanes import Constants, Pass, backward, lanes_of, store
 from layercert.search.adaptive.layers import tighten
-from layercert.search.adaptive.model import COEF, Kept, Model
+from layercert.search.adaptive.model import ALPHA, BETA, COEF, SHARE, Kept, Model
+from layercert.search.adaptive.trail import PARTS, begin_round, in_parts
 
 #: A round that gains this much more than the last one is not the last, if it gains this share of U.
 SPEEDING, SLIGHTEST = 1.2, 1e-4
@@ -94,6 +95,10 @@ def go_round(model: Model, kept: Kept, batch: Batch, U: float, goal: float, effo
         if count == 0 or late(timer):
             return
         part = going[:count].copy()
+        if len(kept.trail.node) > 0:
+            for n in part:
+                in_parts(states[n, ALPHA], PARTS)
+                in_parts(states[n, SHARE], PARTS)
         lanes = lanes_of(model, states[part], mus[part], clauses[part])
         found = backward(model, lanes)
         left = 0
@@ -102,6 +107,8 @@ def go_round(model: Model, kept: Kept, batch: Batch, U: float, goal: float, effo
             for i in range(N):
                 states[n, COEF, i] = lanes.state[COEF, i, a]
             cap, above = cap_of(model, found, a, U), Constants(found.value[a], found.error[a])
+            if len(kept.trail.node) > 0:
+                begin_round(kept.trail, n, states[n, ALPHA], states[n, BETA], states[n, SHARE], mus[n])
             if tighten(model, kept, states[n], cap, above, effort.passes, timer):
                 part[left] = n
                 left += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from layercert.arrays import TINY, Indices, Mask, Matrix, Vector
-from layercert.compiled.jit import njit_sums
+from layercert.compiled.jit import njit, njit_sums
 from layercert.compiled.packed import row_add, times_layer, times_transposed
 from layercert.compiled.timer import Timer, late
 from layercert.search.adaptive.cap import Cap, lowest, minimiser
@@ -18,6 +18,18 @@ from layercert.search.adaptive.lanes import Constants
 from layercert.search.adaptive.lines import is_on, is_open, upper
 from layercert.search.adaptive.model import COEF, HI, LO, OWN, PHASE, POINT, Kept, Model
 from layercert.search.adaptive.rows import NeuronRows, Objective, Sums, keep, place, recall
+from layercert.search.adaptive.trail import (
+    ROW_PARTS,
+    Trail,
+    Won,
+    in_parts,
+    is_worth,
+    no_winners,
+    note,
+    note_own,
+    note_shared,
+    win,
+)
 
 #: Rows per pass: so many lanes of a layer of a thousand neurons still fit into the cache.
 LANES = 64
@@ -61,7 +73,7 @@ def tighten_layer(
     """The same for one layer."""
     net = model.net
     if k == 0:
-        return tighten_first(model, state, cap)
+        return tighten_first(model, kept, state, cap)
     neurons = np.empty(net.noff[k + 1] - net.noff[k], np.intp)
     count = 0
     for i in net.order[net.noff[k] : net.noff[k + 1]]:
@@ -79,18 +91,23 @@ def tighten_layer(
 
 
 @njit_sums
-def tighten_first(model: Model, state: Matrix, cap: Cap) -> bool:
+def tighten_first(model: Model, kept: Kept, state: Matrix, cap: Cap) -> bool:
     """The first layer's functions are linear: their own least values on the cap."""
     net, warm, row = model.net, np.zeros(1), np.zeros(model.net.inputs)
+    best, lams = np.empty(2), np.empty(2)
     for i in range(net.noff[1]):
         if not is_open(state[PHASE, i], state[LO, i], state[HI, i]):
             continue
         row[:] = 0.0
         row_add(net, 0, i, 1.0, row, 0)
         error = model.Q[i] + cap.U * model.D[i]
-        low, _ = lowest(row, 1.0, cap, model, warm)
-        high, _ = lowest(row, -1.0, cap, model, warm)
-        if not narrow(state, i, model.z0[i] + low - error, model.z0[i] - high + error):
+        for r in range(2):
+            sign = 1.0 - 2.0 * r
+            low, lams[r] = lowest(row, sign, cap, model, warm)
+            best[r] = sign * model.z0[i] + low - error
+            if len(kept.trail.node) > 0 and is_worth(state[LO, i], state[HI, i], sign, best, r):
+                note(kept.trail, i, sign, 0.0, lams[r])
+        if not narrow(state, i, best[0], -best[1]):
             return False
     return True
 
@@ -107,21 +124,43 @@ def tighten_rows(
     if len(rows.slopes) > base:
         assert len(above.value) > k + 1
         objective = Objective(base, state[COEF, base : net.noff[k + 1]], above.value[k + 1], above.error[k + 1])
-    best, lams, warm = np.full(m, -np.inf), np.empty(m), np.zeros(1)
+    best, lams, warm, noted = np.full(m, -np.inf), np.empty(m), np.zeros(1), len(kept.trail.node) > 0
+    won = Won(np.zeros(m), np.zeros(m), rows.slopes.copy(), rows.betas.copy()) if noted else no_winners()
     for turn in range(max(passes, 1)):
+        if noted:
+            for i in range(len(rows.slopes)):
+                in_parts(rows.slopes[i], ROW_PARTS)
         sums, G = rows_backward(model, state, rows, k, objective)
         for r in range(m):
             low, lams[r] = lowest(G[r], 1.0, cap, model, warm)
-            best[r] = max(best[r], sums.c[r] + low - sums.error[r] - cap.U * sums.drift[r])
+            value = sums.c[r] + low - sums.error[r] - cap.U * sums.drift[r]
+            if noted and value > best[r]:
+                win(won, r, rows.slopes, rows.betas, rows.pulls[r], lams[r])
+            best[r] = max(best[r], value)
         if passes > 0:
             h = rows_touch(model, state, rows, k, G, lams, cap, pace / (turn + 1.0))
             repull(model, state, rows, k, objective, h, lams)
     if passes > 0:
         keep(kept, state, rows)
+    if noted:
+        note_rows(kept.trail, state, rows, won, best)
     for n in range(len(neurons)):  # noqa: SIM110 - compiled
         if not narrow(state, neurons[n], best[2 * n], -best[2 * n + 1]):
             return False
     return True
+
+
+@njit
+def note_rows(trail: Trail, state: Matrix, rows: NeuronRows, won: Won, best: Vector) -> None:
+    """What rows of one layer proved, for a record."""
+    for r in range(len(best)):
+        i = rows.neurons[r]
+        if is_worth(state[LO, i], state[HI, i], rows.sides[r], best, r):
+            at = note(trail, i, rows.sides[r], won.pulls[r], won.lams[r])
+            if rows.own:
+                note_own(trail, at, won.slopes[:, r], won.betas[:, r], state[PHASE])
+            else:
+                note_shared(trail, at, state[POINT])
 
 
 @njit_sums

@@ -26,6 +26,7 @@ from layercert.compiled.packed import PackedNetwork
 from layercert.facets import Facets
 from layercert.linear_maps import dense
 from layercert.problem import Problem
+from layercert.search.adaptive.trail import Trail, trail_of
 from layercert.system import clock
 from layercert.system.threads import side_by_side
 
@@ -102,11 +103,13 @@ class Kept(NamedTuple):
     slopes: NDArray[np.float32]  # lower lines, -1: none yet
     betas: NDArray[np.float32]  # multipliers of splits, with the sign of the phase
     pulls: Vector  # multipliers of the objective
+    trail: Trail  # what was done with them, for a record
 
 
-def keep_rows(net: PackedNetwork, most: int = MOST_KEPT, above: bool = False) -> Kept:
+def keep_rows(net: PackedNetwork, most: int = MOST_KEPT, above: bool = False, noted: int = 0) -> Kept:
     """An empty store for as many layers as fit into `most` numbers; `above`: rows of dense
-    layers have lines and multipliers in their own layer too (rows.py)."""
+    layers have lines and multipliers in their own layer too (rows.py); `noted`: rounds are written down, for clauses
+    of so many rows."""
     sizes: list[int] = []
     total = 0
     for k in range(len(net.noff) - 1):
@@ -118,7 +121,7 @@ def keep_rows(net: PackedNetwork, most: int = MOST_KEPT, above: bool = False) ->
         sizes += [below] * (2 * width)
     return Kept(
         np.cumsum([0, *sizes]).astype(np.intp), np.full(total, -1.0, np.float32), np.zeros(total, np.float32),
-        np.zeros(len(sizes)),
+        np.zeros(len(sizes)), trail_of(len(net.b), noted, noted > 0),
     )  # fmt: skip
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layercert.arrays import Vector
-from layercert.facets import Facets
+from layercert.facets import Facets, in_parts
 from layercert.search.adaptive.model import ALPHA, COEF, SHARE
 from layercert.search.adaptive.node import Node
 from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.trail import PARTS
 
 if TYPE_CHECKING:
     from layercert.search.adaptive.model import Model
@@ -58,6 +59,9 @@ def bound_by_play(worker: Worker, node: Node) -> Vector:
         return point
     state = node.state.copy()
     slopes_of(cone, game, state[ALPHA])
+    if ball.recorder is not None:  # as a certificate has them
+        facets = in_parts(facets, PARTS)
+        state[ALPHA] = np.rint(np.clip(state[ALPHA], 0.0, 1.0) * PARTS) / PARTS
     state[SHARE] = 0.0
     state[SHARE, facets.neurons] = facets.shares
     done, state[COEF] = bent_pass(model, state, mu, node.clause, hulls.bends(state, facets, ball.U))

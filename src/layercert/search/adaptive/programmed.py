@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layercert.arrays import Matrix, Vector
-from layercert.facets import Facets
+from layercert.facets import Facets, in_parts
 from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, PHASE, SHARE
 from layercert.search.adaptive.node import Node
 from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.trail import PARTS
 from layercert.system import clock
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def bound_by_programs(worker: Worker, node: Node) -> Vector | None:
 def prove(worker: Worker, node: Node, found: Multipliers) -> int:
     """What the multipliers of a node's program are worth; how many neurons they fix."""
     ball, before, fixed = worker.ball, node.bound, 0
+    if ball.recorder is not None:
+        found = _storable(found)
     old = node.state.copy(), node.weights, node.facets
     node.state[ALPHA] = np.where(found.alpha >= 0, found.alpha, node.state[ALPHA])
     node.state[BETA], node.weights = found.beta, found.mu
@@ -105,6 +108,12 @@ def _prove_with_facets(worker: Worker, node: Node, found: Multipliers, facets: F
     return value, fixed
 
 
+def _storable(found: Multipliers) -> Multipliers:
+    """With slopes and facets as a certificate has them: what they close here they close there."""
+    alpha = np.where(found.alpha >= 0, np.rint(found.alpha * PARTS) / PARTS, found.alpha)
+    return found._replace(alpha=alpha, facets=None if found.facets is None else in_parts(found.facets, PARTS))
+
+
 def _worth(model: Model, done: Pass) -> float:
     """The bound that a pass proves."""
     from layercert.search.adaptive.halfspace import distance
@@ -118,6 +127,7 @@ def _fix_and_tighten(worker: Worker, node: Node, own: Halfspace, bends: Bends, d
     from layercert.search.adaptive.fixing import fix
     from layercert.search.adaptive.lanes import Constants
     from layercert.search.adaptive.layers import tighten
+    from layercert.search.adaptive.trail import begin_round
 
     ball, state = worker.ball, node.state.copy()
     fixed = fix(ball.model, state, bends, done, ball.U, clock.timer())
@@ -125,11 +135,14 @@ def _fix_and_tighten(worker: Worker, node: Node, own: Halfspace, bends: Bends, d
     if ball.recorder is not None:
         ball.recorder.fixed(node.number, own, fixed)
     above, cap = Constants(done.value[0], done.error[0]), cap_of(ball.model, done, 0, ball.U)
+    if ball.recorder is not None:
+        begin_round(worker.kept.trail, 0, state[ALPHA], state[BETA], state[SHARE], node.weights)
     if tighten(ball.model, worker.kept, state, cap, above, 1, clock.timer()):
         node.state = state
         worker.settle_sides(node.state)
     else:
         node.bound = math.inf
+    worker.tell_rounds([node])
     worker.tell(node, rows=True, own=own)
     return len(fixed.neurons)
 

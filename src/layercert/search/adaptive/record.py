@@ -7,11 +7,16 @@ are sound, so it does not matter in which pass they were used, only that passes 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from layercert.arrays import Indices, Vector
 from layercert.facets import Facets
-from layercert.search.adaptive.model import Kept, Model, Played
+
+if TYPE_CHECKING:
+    from layercert.search.adaptive.model import Kept, Model, Played
 
 
 class Halfspace(NamedTuple):
@@ -32,6 +37,23 @@ class Fixed(NamedTuple):
     multipliers: Vector
 
 
+class Tightened(NamedTuple):
+    """A round of tightening: the halfspace on whose cap neurons were bounded, and the rows that proved something, layer
+    by layer. Arrays without a note are one per row; slopes and multipliers may serve several rounds (trail.py)."""
+
+    own: Halfspace
+    neurons: Indices
+    sides: Vector
+    pulls: Vector
+    lams: Vector
+    slope_begin: Indices  # of the neurons below, one after the other
+    slopes: NDArray[np.uint8]  # of all rows, as parts of 255
+    split_begin: Indices
+    split_end: Indices
+    split_at: NDArray[np.int32]  # of all rows
+    splits: NDArray[np.float32]  # with the sign of the side
+
+
 class BallRecorder(Protocol):
     """Told of every step of the proof in one ball. Node ids are counted up from 0; a root comes before its subtree.
 
@@ -50,6 +72,9 @@ class BallRecorder(Protocol):
 
         For a linear piece that was closed by its distance program, the halfspace may prove less.
         """
+
+    def tightened(self, node: int, done: Tightened) -> None:
+        """Neurons of this node were bounded so; where something is not told, no round of the node is."""
 
     def fixed(self, node: int, own: Halfspace, fixed: Fixed) -> None:
         """One side of each of these neurons is excluded by this halfspace of the node, all from the same bounds."""

@@ -19,6 +19,7 @@ from layercert.arrays import Matrix, Vector
 from layercert.search.adaptive.model import ALPHA, Kept, keep_rows
 from layercert.search.adaptive.node import Node, settle
 from layercert.search.adaptive.record import Halfspace
+from layercert.search.adaptive.trail import rounds_of
 from layercert.search.adaptive.witnesses import Witnesses
 from layercert.search.events import Bound, Event
 from layercert.system import clock
@@ -63,8 +64,9 @@ class Worker:
     def kept(self) -> Kept:
         """What rows keep from visit to visit; certificates know no lines in a row's own layer."""
         if not self._known:
-            above = self.ball.book is None and self.ball.hulls is None
-            self._known.append(keep_rows(self.ball.model.net, above=above))
+            above, noted = self.ball.book is None and self.ball.hulls is None, self.ball.book is not None
+            rows = keep_rows(self.ball.model.net, above=above, noted=self.ball.rows if noted else 0)
+            self._known.append(rows)
         return self._known[0]
 
     def work(self, nodes: list[Node]) -> Iterator[Event]:
@@ -167,14 +169,16 @@ class Worker:
             work = Work(candidates=1, probe_steps=0, steps=2, rounds=1, passes=1)
         batch, timer = self._batch(nodes), clock.timer()
         children, neurons = expand(self.model_of(nodes), self.kept, batch, ball.U, ball.U, work, timer)
+        pairs = [self._pair(node, n, children) if neurons[n] >= 0 else [] for n, node in enumerate(nodes)]
+        self.tell_rounds([child for n, node in enumerate(nodes) for child in pairs[n] or [node, node]])
         for n, node in enumerate(nodes):
-            if neurons[n] < 0:  # out of time before its turn
+            if not pairs[n]:  # out of time before its turn
                 ball.frontier.replace(node, [node])
             else:
-                yield from self._children(node, n, children, int(neurons[n]))
+                yield from self._children(node, pairs[n], children.points[2 * n : 2 * n + 2], int(neurons[n]))
 
-    def _children(self, node: Node, n: int, children: Batch, neuron: int) -> Iterator[Event]:
-        """Look at the two children of a node that was split."""
+    def _pair(self, node: Node, n: int, children: Batch) -> list[Node]:
+        """The two children of a node that was split."""
         ball, pair = self.ball, list[Node]()
         for i in (2 * n, 2 * n + 1):
             state, weights = children.states[i].copy(), children.mus[i, : len(node.weights)].copy()
@@ -183,12 +187,17 @@ class Worker:
             child = Node(number, node.clause, bound, state, weights, node.radius, splits=node.splits + 1)
             child.facets, child.gained = node.facets, node.gained
             pair.append(child)
+        return pair
+
+    def _children(self, node: Node, pair: list[Node], points: Matrix, neuron: int) -> Iterator[Event]:
+        """Look at the two children of a node that was split."""
+        ball = self.ball
         if ball.recorder is not None:
             ball.recorder.split(node.number, neuron, (pair[0].number, pair[1].number))
         found: list[Fate] = []
-        for i, child in enumerate(pair):
+        for child, point in zip(pair, points, strict=True):
             self.tell(child, rows=True)
-            found.append((yield from self.consider(child, children.points[2 * n + i])))
+            found.append((yield from self.consider(child, point)))
         self._put(node, pair, found)
 
     def _put(self, node: Node, parts: list[Node], fates: list[Fate]) -> None:
@@ -246,6 +255,7 @@ class Worker:
         if rounds > 0:
             work = Work(0, 0, steps, rounds, passes)
             deepen(model, self.kept, batch, ball.U, ball.U, work, clock.timer())
+            self.tell_rounds(nodes)
         else:
             lanes = lanes_of(model, batch.states, batch.mus, batch.clauses)
             bounds = np.fmax(bounds, optimise(model, lanes, ball.U, steps, batch.points, clock.timer()))
@@ -353,6 +363,16 @@ class Worker:
             if rows:
                 recorder.rows(node.number, self.kept)
             recorder.bounded(node.number, node.bound, node.halfspace if own is None else own)
+
+    def tell_rounds(self, nodes: list[Node]) -> None:
+        """What rounds of tightening did with the nodes that were worked on together."""
+        recorder, trail = self.ball.recorder, self.kept.trail
+        if len(trail.node) == 0:
+            return
+        rounds = rounds_of(trail, [node.facets for node in nodes], [len(node.weights) for node in nodes])
+        if recorder is not None:
+            for at, done in rounds:
+                recorder.tightened(nodes[at].number, done)
 
     def close(self, node: Node) -> None:
         """A node that was taken needs no more."""
