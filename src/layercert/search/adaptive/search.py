@@ -10,14 +10,22 @@ import numpy as np
 
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.search.adaptive import curved, hulled
+from layercert.search.adaptive import curved, hulled, rounded
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import NO_HULLS, QUICK, THOROUGH, Hulling
 from layercert.search.adaptive.record import Recorder
+from layercert.search.adaptive.rounded import Ellipsoids
 from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.task import Task
 
+#: Balls in which ellipsoids are looked for, with so many steps each: the first one is a share of the witness's ball, each
+#: other one a little larger than what is proved, or by a factor where all of the ball was.
+STEPS, ELLIPSOID_SHARE, LITTLE, FACTOR = (8, 12, 20, 40), 0.5, 1.04, 1.35
+#: A distance that is this part of its ball or more was cut off by it.
+CUT_OFF = 0.97
+#: Lines are worth another look where they prove a ball so much larger than what the first ellipsoid proved.
+LARGER = 1.15
 #: How a ball without unsafe points grows, when no witness is known.
 GROWTH = 3.0
 #: Networks with so many layers, none wider than this, are worked on thoroughly, node by node: the hardest digit of 5x50
@@ -73,7 +81,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         yield Bound(max(0.0, min(ball.quick(), ball.U)))
     while True:
         if not again and saved is None and problem.network.neurons > MANY and not task.enough:
-            for event in _first_bounds(task, effort, recorder, proved, radius):
+            for event in _quick_bounds(task, effort, recorder, proved, radius):
                 proved = max(proved, event.lower)
                 yield event
             for found in _climb(task, effort, recorder, proved, radius):
@@ -110,6 +118,27 @@ def _smaller(task: Task, effort: Effort, recorder: Recorder | None, radius: floa
     """A ball for a bound on the way: with parabolas where there are any, and nobody wants a record."""
     bent = recorder is None and curves(task.problem)
     return Ball(task, effort, recorder, radius, curved=bent, hulled=hulling)
+
+
+def _quick_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
+    """What is proved before there is any tree: by lines, and in l_2 by ellipsoids, whichever goes farther."""
+    if recorder is None and rounded.is_suited(task.problem):
+        ellipsoids, radius = Ellipsoids(task.problem), low + ELLIPSOID_SHARE * (high - low)
+        for turn, steps in enumerate(STEPS):
+            ball = _smaller(task, effort, None, radius, NO_HULLS)
+            reached = ellipsoids.prove(ball.model, ball.root, ball.cutoff, steps)
+            low = max(low, reached)
+            yield Bound(low)
+            if low == 0.0 or reached >= high:
+                break
+            if turn == 0 and reached < CUT_OFF * radius:
+                ball = _smaller(task, effort, None, LARGER * low, NO_HULLS)
+                if ball.quick() >= ball.U:
+                    break
+            radius = min(FACTOR * radius if reached >= CUT_OFF * radius else LITTLE * low, high)
+        else:
+            return
+    yield from _first_bounds(task, effort, recorder, low, high)
 
 
 def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
