@@ -9,7 +9,7 @@ exactly. Others are on (h = z) or off (h = 0). So the network is linear in w and
     z = zeta + J w + N v,    F = f + g.w + A.v,                                                                      (2)
 
 N strictly lower: a neuron depends on bends of the layers below it. Here -s zeta = |zeta| =: a >= 0, so that s z = -a
-+ s (J w + N v): a bend begins where its neuron has moved by a. It ends at v <= H, what is known of s z on the ball. Then
++ s (J w + N v): a bend begins where its neuron has moved by a. It ends at v <= H, which is known of s z on the ball, so
 
     t v^2 <= c v s (J w + N v),    any c >= 0, t = c (1 + a / H),                                                    (3)
 
@@ -89,7 +89,12 @@ class Bends:
 
 
 def bends_of(
-    network: Network, x: Vector, radius: float, bounds: tuple[Vector, Vector], of: tuple[Matrix, Vector, Vector], noise: float
+    network: Network,
+    x: Vector,
+    radius: float,
+    bounds: tuple[Vector, Vector],
+    of: tuple[Matrix, Vector, Vector],
+    noise: float,
 ) -> tuple[Bends, Rows]:
     """Equation (2) on the ball, where every neuron's z is within `bounds`; and rows R x^L + c, given up to an error, of
     the last layer's outputs. `noise` is gamma of the longest chain of sums in any pass."""
@@ -161,6 +166,7 @@ class Ellipsoid:
         size = n * (square + np.abs(np.diag(X))) + 0.5 * (P.sum(0) + P.sum(1)) + self.t
         self.E = 2.0 * OWN * self._terms * size + TINY
         # LAPACK wants columns: the transpose, without a copy
+        self._factor: Matrix
         self._factor, failed = dpotrf(X.T, lower=0, clean=0, overwrite_a=1) if n else (X, 0)
         #: how much more than ||w||^2 the squares may be
         self.excess = OWN * float((c * bends.error).sum() + self.E.sum())

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,11 @@ from layercert.system import clock
 #: More open neurons than this are too many for dense matrices: a factorisation takes a tenth of a second.
 MOST = 2000
 #: Of the largest multipliers that a layer alone allows, so much is left for the layers above.
-PART, FALL, FALLS = 0.5, 0.3, 20
+PART = 0.5
+#: Multiplications for the norm of a layer's weights.
+POWERS = 8
+#: How far (in logarithms) multipliers are drawn back until there is an ellipsoid; those of higher layers farther.
+FALLS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 #: Steps at most, and how far a multiplier moves in one (in its logarithm).
 STEPS, PACE = 40, 0.2
 #: Weight of the barrier at first, and what is left of it after each step.
@@ -45,8 +50,8 @@ PROBES = 16
 MEAN, MEAN_SQUARE = 0.7, 0.8
 #: A step that ends outside of the cone is cut to this part, and all that follow to that one.
 CUT, SLOWER = 0.4, 0.8
-#: Numbers below LEAST are zero, and logarithms of t at most FARTHEST: what is too small for single precision is slow, by
-#: a factor of 20. So would be factors of sparse matrices, whose entries fall off: FILL is taken from all places.
+#: Numbers below LEAST are zero, and logarithms of t at most FARTHEST: what is too small for single precision is 20 times
+#: as slow. So would be factors of sparse matrices, whose entries fall off: FILL is taken from all places.
 LEAST, FARTHEST, FILL = 1e-12, 16.0, 1e-6
 #: What the proof takes, in steps.
 PROOF = 6.0
@@ -66,7 +71,7 @@ class Ellipsoids:
     """Distances that are proved in balls of one problem. Multipliers that were good in one ball begin in the next."""
 
     problem: Problem
-    known: Vector = field(init=False)  # of each neuron: log of t, in units of the input
+    known: Vector = field(init=False)  # of each neuron: log of t beta^2, in units of the input
     noise: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +80,10 @@ class Ellipsoids:
 
     def prove(self, model: Model, state: Matrix, radius: float, steps: int = STEPS) -> float:
         """A distance up to which there is nothing unsafe, at most the radius, whose ball the state is about."""
+        with np.errstate(all="ignore"):  # what is no number proves nothing
+            return self._prove(model, state, radius, steps)
+
+    def _prove(self, model: Model, state: Matrix, radius: float, steps: int) -> float:
         bounds = state[LO], state[HI]
         if int((~((bounds[0] >= 0) | (bounds[1] <= 0))).sum()) > MOST:
             return 0.0
@@ -94,8 +103,7 @@ class Ellipsoids:
                 break
             before = clock.now()
         found = ascent.proved()
-        unit = 2.0 * np.log(bends.reach / radius)
-        self.known[bends.neurons] = ascent.best - unit
+        self.known[bends.neurons] = ascent.best - ascent.unit
         return found
 
 
@@ -114,6 +122,8 @@ class Ascent:
         value = np.where(positive, rows.value, math.inf)[:, None]  # a row that is not positive at x proves nothing
         self.g, self.A = single(rows.slope / value), single(np.minimum(rows.bends, 0.0) / value)
         self.usable = positive
+        #: log t is this much larger than log t beta^2 in units of the input, which changes least from ball to ball
+        self.unit = 2.0 * (np.log(bends.reach / bends.radius) - np.log(self.beta))
         self.best = np.zeros(len(self.beta))
         self.far = -math.inf  # distance for `best`, in units of the ball, which single precision says
         self._factor = np.zeros((0, 0), np.float32)
@@ -121,41 +131,42 @@ class Ascent:
 
     def begin(self, known: Vector) -> bool:
         """The chain, or what another ball had; False where there is no ellipsoid to be had."""
-        if not all(self.usable[begin:end].any() for begin, end in zip(self.first[:-1], self.first[1:], strict=True)):
+        if not all(self.usable[begin:end].any() for begin, end in pairwise(self.first)):
             return False
-        unit = 2.0 * np.log(self.bends.reach / self.bends.radius)
-        log = self._chain() + unit
+        log = self._chain() + self.unit
         kept = np.isfinite(known)
-        log[kept] = known[kept] + unit[kept]
-        for fall in range(FALLS):
-            self.best = log - FALL * fall
+        log[kept] = known[kept] + self.unit[kept]
+        layer = np.repeat(np.arange(len(self.bends.first) - 1), np.diff(self.bends.first))
+        for fall in FALLS:  # a common factor would leave N as it is
+            self.best = log - fall * (1.0 + 0.5 * layer)
             if self._is_inside(self.best):
                 return True
         return False
 
     def _chain(self) -> Vector:
-        """log t in units of the input: t beta = 4 part / norm^2 of the layer, times that of the layer below."""
-        size = (self.bends.reach / self.bends.radius).astype(np.float32)
-        log, before = np.zeros(len(size)), 1.0
-        first = self.bends.first
-        below = slice(0, 0)
-        for begin, end in zip(first[:-1], first[1:], strict=True):
+        """log t beta^2 in units of the input: t beta = 4 part / norm^2 of the layer, times that of the layer below."""
+        size = self.bends.reach / self.bends.radius
+        unit = float(size.max(initial=0.0))
+        size = (size / unit if unit > 0.0 else size).astype(np.float32)
+        log, at = np.zeros(len(size)), -2.0 * math.log(max(unit, 1e-300))
+        first, below = self.bends.first, slice(0, 0)
+        for begin, end in pairwise(first):
             part = slice(int(begin), int(end))
             if begin == end:
                 continue
             v = np.ones(end - begin, np.float32)
             norm = 1.0
-            for _ in range(8):
+            for _ in range(POWERS):
                 if below.stop == 0:
                     v = size[part] * (self.K[part, part] @ (size[part] * v))
                 else:
                     into = (size[part] * v) @ self.N[part, below] / size[below]
                     v = size[part] * (self.N[part, below] @ (into / size[below]))
-                norm = float(np.linalg.norm(v))
-                v = v / max(norm, 1e-30)
-            before = 4.0 * before / max(norm, 1e-30)
-            log[part] = math.log(max(before, 1e-30)) - np.log(self.beta[part])
-            before, below = PART * before, part
+                norm = max(float(np.linalg.norm(v)), 1e-30)
+                v = v / norm
+            at += math.log(4.0 / norm)
+            log[part] = at + np.log(self.beta[part])
+            at, below = at + math.log(PART), part
         return log
 
     def _is_inside(self, log: Vector) -> bool:
@@ -175,7 +186,7 @@ class Ascent:
         return inside
 
     def run(self, steps: int, eased: int = 0) -> Iterator[float]:
-        """Ascend; after each step the distance so far, in units of the ball. The barrier is that of so many steps later."""
+        """Ascend; the distance so far after each step, in units of the ball. The barrier is that of `eased` steps later."""
         n = len(self.beta)
         at, move = self.best.copy(), np.zeros(n)
         mean, square, taken, pace, inside = np.zeros(n), np.zeros(n), 0, PACE, True
@@ -223,7 +234,7 @@ class Ascent:
     def _weights(self, square: Vector) -> tuple[float, Vector]:
         """How far away all clauses are, each by its best row, and what these rows count."""
         weight, least = np.zeros(len(square), np.float32), math.inf
-        for begin, end in zip(self.first[:-1], self.first[1:], strict=True):
+        for begin, end in pairwise(self.first):
             mine = np.where(self.usable[begin:end], square[begin:end], math.inf)
             at = int(np.argmin(mine))
             weight[begin + at] = mine[at]
@@ -241,7 +252,7 @@ class Ascent:
             ellipsoid = Ellipsoid(self.bends, t / (1.0 + self.bends.start), self.gram)
             if ellipsoid.found:
                 far = ellipsoid.distances(self.rows)
-                ends = zip(self.first[:-1], self.first[1:], strict=True)
+                ends = pairwise(self.first)
                 return min(float(far[begin:end].max()) for begin, end in ends)
             back = 2.0 * back if back else BACK
         return 0.0

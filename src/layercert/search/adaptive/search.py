@@ -8,24 +8,27 @@ from contextlib import closing
 
 import numpy as np
 
+from layercert.arrays import Matrix
 from layercert.network import Network
 from layercert.problem import Problem
 from layercert.search.adaptive import curved, hulled, rounded
 from layercert.search.adaptive.leaf import Leaves
-from layercert.search.adaptive.model import NO_HULLS, QUICK, THOROUGH, Hulling
+from layercert.search.adaptive.model import NO_HULLS, QUICK, THOROUGH, Hulling, Model
 from layercert.search.adaptive.record import Recorder
 from layercert.search.adaptive.rounded import Ellipsoids
 from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.task import Task
 
-#: Balls in which ellipsoids are looked for, with so many steps each: the first one is a share of the witness's ball, each
-#: other one a little larger than what is proved, or by a factor where all of the ball was.
-STEPS, ELLIPSOID_SHARE, LITTLE, FACTOR = (8, 12, 20, 40), 0.5, 1.04, 1.35
-#: A distance that is this part of its ball or more was cut off by it.
-CUT_OFF = 0.97
+#: The first ball in which an ellipsoid is looked for, as a part of the witness's. What its first multipliers prove grows
+#: by about FACTOR as they ascend: so large is the next ball, and others are LITTLE larger than what was proved.
+ELLIPSOID_SHARE, FACTOR, LITTLE = 0.5, 1.4, 1.04
+#: A distance that is this part of its ball or more was cut off by it; one below that part wants a smaller ball.
+CUT_OFF, TOO_LARGE = 0.97, 0.9
+#: So many balls with ellipsoids that ascend.
+ELLIPSOIDS = 4
 #: Lines are worth another look where they prove a ball so much larger than what the first ellipsoid proved.
-LARGER = 1.15
+LARGER = 1.8
 #: How a ball without unsafe points grows, when no witness is known.
 GROWTH = 3.0
 #: Networks with so many layers, none wider than this, are worked on thoroughly, node by node: the hardest digit of 5x50
@@ -121,24 +124,41 @@ def _smaller(task: Task, effort: Effort, recorder: Recorder | None, radius: floa
 
 
 def _quick_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
-    """What is proved before there is any tree: by lines, and in l_2 by ellipsoids, whichever goes farther."""
+    """What is proved before there is any tree: by lines, and in l_2 by ellipsoids, whichever go farther."""
     if recorder is None and rounded.is_suited(task.problem):
         ellipsoids, radius = Ellipsoids(task.problem), low + ELLIPSOID_SHARE * (high - low)
-        for turn, steps in enumerate(STEPS):
-            ball = _smaller(task, effort, None, radius, NO_HULLS)
-            reached = ellipsoids.prove(ball.model, ball.root, ball.cutoff, steps)
-            low = max(low, reached)
-            yield Bound(low)
-            if low == 0.0 or reached >= high:
-                break
-            if turn == 0 and reached < CUT_OFF * radius:
-                ball = _smaller(task, effort, None, LARGER * low, NO_HULLS)
-                if ball.quick() >= ball.U:
-                    break
-            radius = min(FACTOR * radius if reached >= CUT_OFF * radius else LITTLE * low, high)
-        else:
+        reached = ellipsoids.prove(*_parts(task, effort, radius), steps=1)
+        low = max(low, reached)
+        yield Bound(low)
+        if reached > 0.0 and (reached >= CUT_OFF * radius or not _is_proved(task, effort, LARGER * reached)):
+            yield from _by_ellipsoids(task, effort, ellipsoids, FACTOR * reached, high)
             return
     yield from _first_bounds(task, effort, recorder, low, high)
+
+
+def _by_ellipsoids(task: Task, effort: Effort, ellipsoids: Ellipsoids, radius: float, high: float) -> Iterator[Bound]:
+    """Ellipsoids whose multipliers ascend, in balls that fit what they prove."""
+    low = 0.0
+    for _ in range(ELLIPSOIDS):
+        radius = min(radius, high)
+        reached = ellipsoids.prove(*_parts(task, effort, radius))
+        low = max(low, reached)
+        yield Bound(low)
+        if reached >= high or TOO_LARGE * radius < reached < CUT_OFF * radius:
+            return
+        radius = FACTOR * radius if reached >= CUT_OFF * radius else LITTLE * low
+
+
+def _parts(task: Task, effort: Effort, radius: float) -> tuple[Model, Matrix, float]:
+    """The model in a ball, the bounds of its neurons, and its radius."""
+    ball = _smaller(task, effort, None, radius, NO_HULLS)
+    return ball.model, ball.root, ball.cutoff
+
+
+def _is_proved(task: Task, effort: Effort, radius: float) -> bool:
+    """Do lines alone prove it?"""
+    ball = _smaller(task, effort, None, radius, NO_HULLS)
+    return ball.quick(hopeful=True) >= ball.U
 
 
 def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
