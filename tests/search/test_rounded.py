@@ -62,7 +62,7 @@ def test_no_distance_is_beyond_the_truth(domain: tuple[float, float] | None, hid
                 assert found <= min(radius, exact.upper * (1 + 1e-9))
                 best = max(best, found)
         shares.append(best / exact.upper)
-    assert len(shares) > 3 and np.median(shares) > (0.7 if hidden < 3 else 0.3)
+    assert len(shares) > 1 and np.median(shares) > (0.7 if hidden < 3 else 0.25)
 
 
 def test_multipliers_ascend() -> None:

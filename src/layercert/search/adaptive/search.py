@@ -20,8 +20,8 @@ from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.task import Task
 
-#: The first ball in which an ellipsoid is looked for, as a part of the witness's. What its first multipliers prove grows
-#: by about FACTOR as they ascend: so large is the next ball, and others are LITTLE larger than what was proved.
+#: The first ball with an ellipsoid, as a part of the witness's. What its first multipliers prove grows by about FACTOR
+#: as they ascend, so large is the next ball. Others are LITTLE larger than what was proved.
 ELLIPSOID_SHARE, FACTOR, LITTLE = 0.5, 1.4, 1.04
 #: A distance that is this part of its ball or more was cut off by it; one below that part wants a smaller ball.
 CUT_OFF, TOO_LARGE = 0.97, 0.9
@@ -81,7 +81,10 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         radius, proved, first = saved.radius, saved.proved, None
     if task.enough and saved is None and recorder is None and (curves(problem) or hulls(problem)):
         ball = _smaller(task, effort, None, radius, NO_HULLS)
-        yield Bound(max(0.0, min(ball.quick(), ball.U)))
+        reached = ball.quick()
+        if reached < ball.U and rounded.is_suited(problem):
+            reached = max(reached, Ellipsoids(problem).prove(ball.model, ball.root, ball.cutoff))
+        yield Bound(max(0.0, min(reached, ball.U)))
     while True:
         if not again and saved is None and problem.network.neurons > MANY and not task.enough:
             for event in _quick_bounds(task, effort, recorder, proved, radius):
@@ -128,11 +131,13 @@ def _quick_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: fl
     if recorder is None and rounded.is_suited(task.problem):
         ellipsoids, radius = Ellipsoids(task.problem), low + ELLIPSOID_SHARE * (high - low)
         reached = ellipsoids.prove(*_parts(task, effort, radius), steps=1)
-        low = max(low, reached)
-        yield Bound(low)
-        if reached > 0.0 and (reached >= CUT_OFF * radius or not _is_proved(task, effort, LARGER * reached)):
+        yield Bound(reached)
+        lines = 0.0 if reached >= CUT_OFF * radius else _by_lines(task, effort, LARGER * reached)
+        if reached > 0.0 and lines == 0.0:
             yield from _by_ellipsoids(task, effort, ellipsoids, FACTOR * reached, high)
             return
+        low = max(low, reached, lines)
+        yield Bound(low)
     yield from _first_bounds(task, effort, recorder, low, high)
 
 
@@ -144,7 +149,7 @@ def _by_ellipsoids(task: Task, effort: Effort, ellipsoids: Ellipsoids, radius: f
         reached = ellipsoids.prove(*_parts(task, effort, radius))
         low = max(low, reached)
         yield Bound(low)
-        if reached >= high or TOO_LARGE * radius < reached < CUT_OFF * radius:
+        if low == 0.0 or reached >= high or TOO_LARGE * radius < reached < CUT_OFF * radius:
             return
         radius = FACTOR * radius if reached >= CUT_OFF * radius else LITTLE * low
 
@@ -155,10 +160,12 @@ def _parts(task: Task, effort: Effort, radius: float) -> tuple[Model, Matrix, fl
     return ball.model, ball.root, ball.cutoff
 
 
-def _is_proved(task: Task, effort: Effort, radius: float) -> bool:
-    """Do lines alone prove it?"""
+def _by_lines(task: Task, effort: Effort, radius: float) -> float:
+    """The radius, where lines alone prove it."""
+    if radius <= 0.0:
+        return 0.0
     ball = _smaller(task, effort, None, radius, NO_HULLS)
-    return ball.quick(hopeful=True) >= ball.U
+    return ball.U if ball.quick(hopeful=True) >= ball.U else 0.0
 
 
 def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
