@@ -8,16 +8,27 @@ from contextlib import closing
 
 import numpy as np
 
+from layercert.arrays import Matrix
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.search.adaptive import curved, hulled
+from layercert.search.adaptive import curved, hulled, rounded
 from layercert.search.adaptive.leaf import Leaves
-from layercert.search.adaptive.model import NO_HULLS, QUICK, THOROUGH, Hulling
+from layercert.search.adaptive.model import NO_HULLS, QUICK, THOROUGH, Hulling, Model
 from layercert.search.adaptive.record import Recorder
+from layercert.search.adaptive.rounded import Ellipsoids
 from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.task import Task
 
+#: The first ball with an ellipsoid, as a part of the witness's. What its first multipliers prove grows by about FACTOR
+#: as they ascend, so large is the next ball. Others are LITTLE larger than what was proved.
+ELLIPSOID_SHARE, FACTOR, LITTLE = 0.5, 1.4, 1.04
+#: A distance that is this part of its ball or more was cut off by it; one below that part wants a smaller ball.
+CUT_OFF, TOO_LARGE = 0.97, 0.9
+#: So many balls with ellipsoids that ascend.
+ELLIPSOIDS = 4
+#: Lines are worth another look where they prove a ball so much larger than what the first ellipsoid proved.
+LARGER = 1.8
 #: How a ball without unsafe points grows, when no witness is known.
 GROWTH = 3.0
 #: Networks with so many layers, none wider than this, are worked on thoroughly, node by node: the hardest digit of 5x50
@@ -70,10 +81,13 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         radius, proved, first = saved.radius, saved.proved, None
     if task.enough and saved is None and recorder is None and (curves(problem) or hulls(problem)):
         ball = _smaller(task, effort, None, radius, NO_HULLS)
-        yield Bound(max(0.0, min(ball.quick(), ball.U)))
+        reached = ball.quick()
+        if reached < ball.U and rounded.is_suited(problem):
+            reached = max(reached, Ellipsoids(problem).prove(ball.model, ball.root, ball.cutoff))
+        yield Bound(max(0.0, min(reached, ball.U)))
     while True:
         if not again and saved is None and problem.network.neurons > MANY and not task.enough:
-            for event in _first_bounds(task, effort, recorder, proved, radius):
+            for event in _quick_bounds(task, effort, recorder, proved, radius):
                 proved = max(proved, event.lower)
                 yield event
             for found in _climb(task, effort, recorder, proved, radius):
@@ -110,6 +124,48 @@ def _smaller(task: Task, effort: Effort, recorder: Recorder | None, radius: floa
     """A ball for a bound on the way: with parabolas where there are any, and nobody wants a record."""
     bent = recorder is None and curves(task.problem)
     return Ball(task, effort, recorder, radius, curved=bent, hulled=hulling)
+
+
+def _quick_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
+    """What is proved before there is any tree: by lines, and in l_2 by ellipsoids, whichever go farther."""
+    if recorder is None and rounded.is_suited(task.problem):
+        ellipsoids, radius = Ellipsoids(task.problem), low + ELLIPSOID_SHARE * (high - low)
+        reached = ellipsoids.prove(*_parts(task, effort, radius), steps=1)
+        yield Bound(reached)
+        lines = 0.0 if reached >= CUT_OFF * radius else _by_lines(task, effort, LARGER * reached)
+        if reached > 0.0 and lines == 0.0:
+            yield from _by_ellipsoids(task, effort, ellipsoids, FACTOR * reached, high)
+            return
+        low = max(low, reached, lines)
+        yield Bound(low)
+    yield from _first_bounds(task, effort, recorder, low, high)
+
+
+def _by_ellipsoids(task: Task, effort: Effort, ellipsoids: Ellipsoids, radius: float, high: float) -> Iterator[Bound]:
+    """Ellipsoids whose multipliers ascend, in balls that fit what they prove."""
+    low = 0.0
+    for _ in range(ELLIPSOIDS):
+        radius = min(radius, high)
+        reached = ellipsoids.prove(*_parts(task, effort, radius))
+        low = max(low, reached)
+        yield Bound(low)
+        if low == 0.0 or reached >= high or TOO_LARGE * radius < reached < CUT_OFF * radius:
+            return
+        radius = FACTOR * radius if reached >= CUT_OFF * radius else LITTLE * low
+
+
+def _parts(task: Task, effort: Effort, radius: float) -> tuple[Model, Matrix, float]:
+    """The model in a ball, the bounds of its neurons, and its radius."""
+    ball = _smaller(task, effort, None, radius, NO_HULLS)
+    return ball.model, ball.root, ball.cutoff
+
+
+def _by_lines(task: Task, effort: Effort, radius: float) -> float:
+    """The radius, where lines alone prove it."""
+    if radius <= 0.0:
+        return 0.0
+    ball = _smaller(task, effort, None, radius, NO_HULLS)
+    return ball.U if ball.quick(hopeful=True) >= ball.U else 0.0
 
 
 def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:

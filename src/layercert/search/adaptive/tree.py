@@ -315,8 +315,9 @@ class Ball:
             self.frontier.push(node)
         self.started = True
 
-    def quick(self) -> float:
-        """What the roots prove with a few steps and rounds each, for bounds at once."""
+    def quick(self, hopeful: bool = False) -> float:
+        """What the roots prove with a few steps and rounds each, for bounds at once; `hopeful`: without any steps where
+        F may be negative at x by their lines."""
         clauses, least = len(self.model.first) - 1, math.inf
         for begin in range(0, clauses, ROOTS):
             nodes = self.roots(begin, min(begin + ROOTS, clauses))
@@ -325,6 +326,8 @@ class Ball:
                 going = [n for n, node in enumerate(nodes) if node.bound < self.U]
                 if going and (stage[1] == 0 or all(nodes[n].bound > 0 for n in going)):
                     self._bound(nodes, going, stage)
+                if hopeful and any(node.bound < 0 for node in nodes):
+                    break
             least = min(least, *(node.bound for node in nodes))
         return least
 
