@@ -27,7 +27,7 @@ def test_walks_end_at_witnesses_that_are_no_farther(net: Network, p: float, boxe
     x = np.random.default_rng(seed).uniform(0, 1, net.inputs)
     problem = robustness(net, x, p, domain=(0, 1) if boxed else None)
     asked = PackedProblem.of(problem)
-    first, w, clause = run(asked, math.inf, STEPS, 2, 0, clock.timer())
+    first, w, clause = run(asked, math.inf, STEPS, 2, 0, False, clock.timer())
     if clause < 0 or problem.violated(x) is not None:
         return
     distance, step, at = walks(asked, w, clause, first, ROUNDS, part, clock.timer())

@@ -269,9 +269,12 @@ def two_least(values: Vector) -> tuple[int, int]:
 
 @njit_sums
 def run(
-    asked: PackedProblem, U: float, steps: int, restarts: int, seed: int, timer: Timer
+    asked: PackedProblem, U: float, steps: int, restarts: int, seed: int, first: bool, timer: Timer
 ) -> tuple[float, Vector, int]:
-    """Every clause from x, then random starts for the best of them; the nearest unsafe offset and its clause or -1."""
+    """Every clause from x, then random starts for the best of them; the nearest unsafe offset and its clause or -1.
+
+    `first`: the first unsafe offset nearer than U will do.
+    """
     np.random.seed(seed)
     x, lo, hi, p = asked.x, asked.lo, asked.hi, asked.p
     clauses, n = len(asked.first) - 1, len(x)
@@ -283,6 +286,8 @@ def run(
         if d < best:
             best, winner = d, clause
             copy(w, found)
+            if first:
+                return best, found, winner
     near, other = two_least(reached)
     start = np.empty(n)
     for r in range(restarts):
@@ -301,6 +306,8 @@ def run(
         if d < best:
             best, winner = d, clause
             copy(w, found)
+            if first:
+                return best, found, winner
     if winner >= 0:
         d, w = seek(asked, winner, found, steps, best, FINE, timer)
         if d < best:

@@ -151,7 +151,8 @@ class Task:
 
     def attack(self) -> Iterator[Event]:
         """A first witness within the radius. The session asks for it, once, before the search."""
-        found = attack(self.problem, min(self.problem.radius, self.U), threads=self.threads or 1)
+        reach, nearest = min(self.problem.radius, self.U), self.enough == 0.0
+        found = attack(self.problem, reach, threads=self.threads or 1, nearest=nearest)
         if found is not None:
             yield from self.suggest(found[0], found[2])
 

@@ -46,6 +46,18 @@ class Counterexample:
         """The inputs as float64 numbers."""
         return np.array([float(Fraction(t)) for t in self.inputs])
 
+    @property
+    def doubts(self) -> str:
+        """What a reader should know about it; empty as a rule."""
+        doubts = []
+        if self.runtime_agrees is False:
+            doubts.append(
+                f"the counterexample holds for real numbers, but not with the float32 outputs of {self.runtime}"
+            )
+        if self.off_grid:
+            doubts.append(f"{self.off_grid} inputs have a range without any float32 number; the runtime rounds them")
+        return "; ".join(doubts)
+
     def text(self) -> str:
         """In the form of VNN-COMP: ((X_0 v) .. (Y_0 v) ..), one variable per line; fractions as SMT-LIB writes them.
 

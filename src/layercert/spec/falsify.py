@@ -1,14 +1,19 @@
-"""A quick look for counterexamples anywhere in a box, before the search: samples, then descent from the best of them.
+"""Looks for counterexamples anywhere in a box: samples and descent from the best of them before the search, and from
+starts whose outputs are as different as can be during it.
 
 The searches look for the unsafe point *nearest* to the middle of the box; a property is violated by any. Nothing found
 here is trusted: the caller checks the point exactly.
+
+Random points of a box in many dimensions all look alike to a network: descents from a hundred of them ended at the same
+safe point, where those from points that follow a random combination of the outputs for some steps first ended at
+counterexamples (output diversification, Tashiro et al. 2020).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from layercert.arrays import Matrix, Vector
+from layercert.arrays import Mask, Matrix, Vector
 from layercert.network import Network
 from layercert.problem import Problem
 from layercert.system import clock
@@ -18,6 +23,15 @@ BUDGET = 2e8
 MOST_SAMPLES = 20_000
 STARTS = 16
 STEPS = 40
+#: The descent makes do with fewer starts on large networks, but not fewer than so many: as many as make so many
+#: multiplications.
+FEWEST_STARTS, DESCENT = 4, 2e9
+#: Entries of sparse layers are so many times as slow.
+SPARSE_COST = 8.0
+#: Steps along a random combination of the outputs, as a share of each input's range; multiplications of a first look.
+DIVERSE_STEPS, DIVERSE_STEP, DIVERSE = 20, 0.5, 4e9
+#: Once a point is unsafe, so many steps more: how far it is so may decide whether it is on numbers of the model's type.
+AFTER = 3
 #: The first step, as a share of each input's range; it shrinks to a hundredth of that.
 FIRST_STEP = 0.25
 #: Of the time that is left, the part that the descent may take: the search needs some too.
@@ -37,15 +51,49 @@ def falsify(problem: Problem, share: float = 1.0, seed: int = 0) -> Vector | Non
     corners = rng.random((count // 2, network.inputs)) < 0.5  # unsafe points are often there
     X[: count // 2] = np.where(corners, low, high)
     margins = _margins(problem, network(X))[0]
-    X = X[np.argsort(margins)[: max(STARTS, count // 80)]]
-    best, at = float(margins.min()), X[0]
-    step, begun, most = FIRST_STEP, clock.now(), SHARE * clock.left()
+    most = max(STARTS, count // 80)
+    X = X[np.argsort(margins, kind="stable")[: max(FEWEST_STARTS, min(most, _affordable(network, DESCENT)))]]
+    return _descend(problem, X, SHARE * clock.left())
+
+
+def look_again(problem: Problem, turn: int) -> Vector | None:
+    """The same from starts with diverse outputs, other ones in every turn and twice as many as in the one before."""
+    assert problem.domain is not None
+    low, high = problem.domain
+    network, rng = problem.network, np.random.default_rng([turn, 1])
+    starts = max(FEWEST_STARTS, _affordable(network, DIVERSE * 2.0**turn))
+    begun, most = clock.now(), SHARE * clock.left()
+    X = low + (high - low) * rng.random((starts, network.inputs))
+    weights = rng.uniform(-1.0, 1.0, (starts, network.classes))
+    for _ in range(DIVERSE_STEPS):
+        if clock.passed() or clock.now() - begun > most:
+            return None
+        on, _ = _forward(network, X)
+        X = np.clip(X - DIVERSE_STEP * (high - low) * np.sign(_backward(network, on, weights)), low, high)
+    return _descend(problem, X, most - (clock.now() - begun))
+
+
+def _affordable(network: Network, multiplications: float) -> int:
+    """How many starts make so many multiplications in all."""
+    cost = sum(W.size * (1.0 if isinstance(W, np.ndarray) else SPARSE_COST) for W in network.maps)
+    return int(multiplications / (2.0 * (STEPS + DIVERSE_STEPS) * cost + 1.0))
+
+
+def _descend(problem: Problem, X: Matrix, most: float) -> Vector | None:
+    """Each point's margin goes down; the most unsafe point met, None when all were safe. At most so many seconds."""
+    assert problem.domain is not None
+    low, high = problem.domain
+    best, at, after = np.inf, X[0], AFTER
+    step, begun = FIRST_STEP, clock.now()
     for _ in range(STEPS):
         if clock.passed() or clock.now() - begun > most:
             break  # what was found so far counts
         G, margins = _gradients(problem, X)
         if float(margins.min()) < best:
             best, at = float(margins.min()), X[int(margins.argmin())].copy()
+        after -= best <= 0.0
+        if after < 0:
+            break
         X = np.clip(X - step * (high - low) * np.sign(G), low, high)
         step *= 0.01 ** (1.0 / STEPS)
     return at if best <= 0 else None
@@ -65,14 +113,24 @@ def _margins(problem: Problem, F: Matrix) -> tuple[Vector, Matrix]:
 
 def _gradients(problem: Problem, X: Matrix) -> tuple[Matrix, Vector]:
     """The gradient of each point's margin, and the margins."""
-    network: Network = problem.network
+    on, F = _forward(problem.network, X)
+    margins, rows = _margins(problem, F)
+    return _backward(problem.network, on, rows), margins
+
+
+def _forward(network: Network, X: Matrix) -> tuple[list[Mask], Matrix]:
+    """Which neurons are on at each point, and the outputs."""
     on, h = [], X
     for W, b in zip(network.maps[:-1], network.biases[:-1], strict=True):
         z = h @ W.T + b
         on.append(z > 0)
         h = np.maximum(z, 0.0)
-    margins, rows = _margins(problem, h @ network.maps[-1].T + network.biases[-1])
+    return on, h @ network.maps[-1].T + network.biases[-1]
+
+
+def _backward(network: Network, on: list[Mask], rows: Matrix) -> Matrix:
+    """The gradient of each point's own combination of the outputs."""
     G = rows @ network.maps[-1]
     for W, mask in zip(reversed(network.maps[:-1]), reversed(on), strict=True):
         G = (G * mask) @ W
-    return G, margins
+    return np.asarray(G)

@@ -26,7 +26,7 @@ from layercert.problem import Problem
 from layercert.session import GRACE, How, Session
 from layercert.spec.cases import Case, Spec
 from layercert.spec.counterexample import Counterexample, Grid, holds_exactly, realise, run_at
-from layercert.spec.falsify import falsify
+from layercert.spec.falsify import falsify, look_again
 from layercert.spec.last_resort import Verdict, decide
 from layercert.spec.problems import check_fit, problem_of
 from layercert.spec.proofs import check_spec
@@ -36,6 +36,9 @@ from layercert.system.threads import one_thread, side_by_side
 
 #: Seconds of the first slice of a case, when there are several.
 SLICE = 0.2
+#: A case that was searched for so many seconds is looked at for counterexamples again, and again after so many times as
+#: many.
+LOOK, LOOKS_APART = 1.0, 4.0
 #: Where the unsafe set is only touched (or missed by less than rounding), points unsafe by this much are looked for.
 SHRINK = 1e-6
 #: The method's name where rational arithmetic gave the answer.
@@ -163,7 +166,7 @@ def verify_spec(
     closed = sum(each.answer is Answer.UNSAT for each in searches)
     doubtful = next((each for each in searches if each.answer is Answer.UNKNOWN), None)
     if found is not None:
-        answer, note = Answer.SAT, _doubts(found)
+        answer, note = Answer.SAT, found.doubts
     elif closed == len(searches):
         answer, note = Answer.UNSAT, spec.why_none
     elif timeout:
@@ -246,6 +249,7 @@ class _CaseSearch:
         self.programs = 0
         self.interrupted = False
         self.shrunk = False
+        self.searched, self.looks = 0.0, 0  # seconds, and looks for counterexamples since the search began
         self.recording: Recording | None = None  # of the search that answered, for its certificate
         self._session: Session | None = None
 
@@ -261,7 +265,9 @@ class _CaseSearch:
                 how = replace(self.how, threads=threads)
                 self._session = Session(problem, how, True, self.deadline, self.recording)
             self._session.widen(threads or 1)
-            if not self._session.advance(until):
+            if not self._go_on(self._session, until):
+                if self.answer is None and (until is None or clock.now() < until):
+                    continue
                 return
             session, self._session = self._session, None  # a finished search holds much memory
             self.programs += session.progress.chain.programs
@@ -271,6 +277,18 @@ class _CaseSearch:
                 self._in_rationals(session)
             if session.late:
                 return
+
+    def _go_on(self, session: Session, until: float | None) -> bool:
+        """Search until that is over (True), until the clock passes `until`, or it is time for another look."""
+        begun, look = clock.now(), LOOK * LOOKS_APART**self.looks - self.searched
+        over = session.advance(begun + look if until is None else min(until, begun + look))
+        self.searched += clock.now() - begun
+        if not over and self.searched >= LOOK * LOOKS_APART**self.looks:
+            with clock.until(self.deadline):
+                found = look_again(session.progress.problem, self.looks)
+            self.looks += 1
+            self._take(session.progress.problem, found)
+        return over
 
     def prove(self, deadline: float | None) -> Certificate:
         """The proof that the case is unsat."""
@@ -309,7 +327,11 @@ class _CaseSearch:
     def _quickly(self, problem: Problem) -> bool:
         """Is there a counterexample that needs no search?"""
         with clock.until(self.deadline):
-            v = falsify(problem, self.share)
+            found = falsify(problem, self.share)
+        return self._take(problem, found)
+
+    def _take(self, problem: Problem, v: Vector | None) -> bool:
+        """Is a point that was met a counterexample, for the model's own runtime too?"""
         self.found = None if v is None else self._realise(problem, v)
         if self.found is not None and self.found.runtime_agrees is not False:
             self.answer = Answer.SAT
@@ -345,16 +367,6 @@ class _CaseSearch:
             self.shrunk = True  # unsafe up to rounding: points that are so beyond doubt decide
         else:
             self.answer, self.note = Answer.UNKNOWN, session.note or "the search ended without an answer"
-
-
-def _doubts(found: Counterexample) -> str:
-    """What a reader should know about a counterexample."""
-    doubts = []
-    if found.runtime_agrees is False:
-        doubts.append(f"the counterexample holds for real numbers, but not with the float32 outputs of {found.runtime}")
-    if found.off_grid:
-        doubts.append(f"{found.off_grid} inputs have a range without any float32 number; the runtime rounds them")
-    return "; ".join(doubts)
 
 
 def _certified(result: SpecResult, searches: list[_CaseSearch], spec: Spec, deadline: float | None) -> SpecResult:

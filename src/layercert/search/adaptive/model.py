@@ -156,6 +156,7 @@ def build(
     """The model on the ball of radius U, and the root's state; `curved`: its bounds by parabolas too (curved.py),
     `hulled`: in l_inf on convolutions, how much work goes into bounds by hulls (hulled.py), whose lines are listed in
     `played`, by layer, for whoever proves the same."""
+    from layercert.search.adaptive import forward
     from layercert.search.adaptive.cap import whole_ball
     from layercert.search.adaptive.curved import curve_layer
     from layercert.search.adaptive.hulled import is_suited
@@ -193,6 +194,8 @@ def build(
     state[LO], state[HI] = -np.inf, np.inf
     below = np.abs(problem.x)
     cap, kept, above = whole_ball(n, U), keep_rows(net, 0), Constants(np.zeros(network.L + 1), np.zeros(network.L + 1))
+    room = forward.room_of(model.box_lo, model.box_hi, U)
+    forms: forward.Forms | None = None
     for k in range(network.L):
         part = slice(net.noff[k], net.noff[k + 1])
         M = np.asarray(abs(network.maps[k]) @ below + np.abs(network.biases[k]))
@@ -200,6 +203,8 @@ def build(
         if k > 0:  # whatever the time: a pass over single rows follows where there is some
             lo, hi = interval(network.maps[k], network.biases[k], state[:, net.noff[k - 1] : net.noff[k]], M, noise)
             state[LO, part], state[HI, part] = lo, hi
+        if played is None and forward.is_suited(network):  # certificates know nothing of forms
+            forms = forward.into(forms, model, network, state, k, room)
         tighten_layer(model, kept, state, cap, above, k, 0, clock.timer())
         clock.check()
         if 0 < k <= hulled.layers and is_suited(network, problem.norm):

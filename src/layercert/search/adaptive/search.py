@@ -11,7 +11,7 @@ import numpy as np
 from layercert.arrays import Matrix
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.search.adaptive import curved, hulled, rounded
+from layercert.search.adaptive import curved, cutting, hulled, rounded
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import NO_HULLS, QUICK, THOROUGH, Hulling, Model
 from layercert.search.adaptive.record import Recorder
@@ -79,6 +79,10 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     first, proved = task.incumbent.witness, 0.0
     if saved is not None:
         radius, proved, first = saved.radius, saved.proved, None
+    alone = saved is None and recorder is None and task.scheduler is None  # nobody is told of the tree
+    few = task.enough > 0.0 and alone and radius >= task.cutoff and cutting.is_suited(problem)
+    if few and (yield from cutting.by_inputs(task, radius)):
+        return
     if task.enough and saved is None and recorder is None and (curves(problem) or hulls(problem)):
         ball = _smaller(task, effort, None, radius, NO_HULLS)
         reached = ball.quick()
