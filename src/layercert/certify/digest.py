@@ -230,7 +230,8 @@ def cap_multipliers(G: Matrix, cap: Cap, model: Model) -> Vector:
 
 @njit
 def fitted(alpha: Vector, beta: Vector, weights: Vector) -> tuple[Vector, Vector, Vector]:
-    """Parameters of a halfspace in range (recording.scaled)."""
+    """Parameters of a halfspace in range (recording.scaled). They are divided by a power of two, which rounds nothing:
+    multipliers that the search had as float32 stay what they are."""
     slopes, sides, rows, top = np.zeros(len(alpha)), np.zeros(len(beta)), np.zeros(len(weights)), 0.0
     for i in range(len(alpha)):
         if np.isfinite(alpha[i]):
@@ -241,8 +242,9 @@ def fitted(alpha: Vector, beta: Vector, weights: Vector) -> tuple[Vector, Vector
                 out[i] = max(values[i], 0.0)
                 top = max(top, out[i])
     if top > 0.0:
-        sides /= top
-        rows /= top
+        unit = math.ldexp(1.0, math.frexp(top)[1])
+        sides /= unit
+        rows /= unit
     return slopes, sides, rows
 
 

@@ -7,6 +7,7 @@ of a side counts only where the side is known; those with a multiplier t > 0 of 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ def fix_told(replay: Replay, branch: Branch, regions: Any, at: int, found: list[
 def scale_of(own: Halfspace) -> float:
     """What `scaled` divides multipliers by."""
     top = max(float(part.max(initial=0.0)) for part in (own.beta, own.weights))
-    return top if top > 0.0 else 1.0
+    return math.ldexp(1.0, math.frexp(top)[1]) if top > 0.0 else 1.0
 
 
 def _fix(replay: Replay, branch: Branch, fixed: Fixed, own: Halfspace, scale: float) -> None:

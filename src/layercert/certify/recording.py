@@ -228,7 +228,7 @@ def in_range(values: Vector) -> Vector:
 
 
 def scaled(own: Halfspace) -> Halfspace:
-    """The same halfspace in range: beta and the weights scaled together, so that the largest is one."""
+    """The same halfspace in range: beta and the weights scaled together, so that the largest is at most one."""
     from layercert.certify.digest import fitted
 
     return Halfspace(*fitted(*own[:3]), own.facets)

@@ -109,9 +109,11 @@ def _prove_with_facets(worker: Worker, node: Node, found: Multipliers, facets: F
 
 
 def _storable(found: Multipliers) -> Multipliers:
-    """With slopes and facets as a certificate has them: what they close here they close there."""
+    """With slopes, multipliers and facets as a certificate has them: what they close here they close there."""
     alpha = np.where(found.alpha >= 0, np.rint(found.alpha * PARTS) / PARTS, found.alpha)
-    return found._replace(alpha=alpha, facets=None if found.facets is None else in_parts(found.facets, PARTS))
+    beta = found.beta.astype(np.float32).astype(np.float64)
+    facets = None if found.facets is None else in_parts(found.facets, PARTS)
+    return found._replace(alpha=alpha, beta=beta, facets=facets)
 
 
 def _worth(model: Model, done: Pass) -> float:
