@@ -174,9 +174,10 @@ def _by_lines(task: Task, effort: Effort, radius: float) -> float:
 
 def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
     """Bisect for a radius that the roots of all clauses prove with a few steps each."""
+    problem = task.problem
     for _ in range(ATTEMPTS):
         ball = _smaller(task, effort, recorder, 0.5 * (low + high), QUICK)
-        reached = min(ball.quick(), ball.U)
+        reached = min(ball.quick(hopeful=problem.norm.p == 2.0), ball.U)
         high = high if reached >= ball.U else ball.U
         low = max(low, reached)
         yield Bound(low)
