@@ -22,8 +22,9 @@ from layercert.errors import InputError
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Problem, robustness
-from layercert.run import closest
+from layercert.run import How, closest, decide
 from layercert.search.branching import Branching
+from layercert.system import clock
 
 LOW, HIGH = np.array([-3.5, -4.0, 0.0, 0.0, 0.0]), np.array([3.2, 4.0, 1.0, 1.0, 1.0])
 ASKED = {"integer": [0], "one_of": [[2, 3, 4]]}
@@ -310,3 +311,19 @@ def test_certificates_at_the_least_radii_are_accepted_or_not_made(p: float, radi
         assert "no room for the margins" in result.note
     else:
         assert lc.check(network, result.certificate).ok
+
+
+#: y_0 = x, y_1 = 1 - x with x doubled: a tie at x = 1, which rational arithmetic has to settle.
+TIE = lc.Network.from_arrays([[[1.0]], [[1.0], [-1.0]]], [[0.0], [0.0, 2.0]])
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3, 5, 8, 20])
+@pytest.mark.parametrize("question", [{"radius": 0.0}, {"fixed": [0]}, {}])
+def test_nothing_is_proved_before_x_was_looked_at(looks: int, question: dict[str, object]) -> None:
+    """The bound 0 reaches a radius of 0, whoever looked at x; and a look at x ends when the time is up."""
+    for ask in (closest, decide):
+        problem = lc.robustness(TIE, [1.0], integer=[0], domain=(0.0, 2.0), **question)  # type: ignore[arg-type]
+        with clock.until(None, looks=looks):
+            result = ask(problem, How(certificate=True))
+        assert str(result.status) != "robust" and result.lower == 0.0
+        assert result.upper == 0.0 or (result.note and result.certificate is None)

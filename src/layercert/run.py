@@ -250,7 +250,7 @@ def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: b
             "scheduler out"
         )
     started, deadline = clock.now(), deadline_of(how.time_limit)
-    search = Branching(problem, discrete, how.gap, problem.radius if stop_at_witness else 0.0)
+    search, finished = Branching(problem, discrete, how.gap, problem.radius if stop_at_witness else 0.0), False
     interrupted: list[Result] = []
 
     def ask(box: Problem) -> Result:
@@ -265,17 +265,17 @@ def _branched(problem: Problem, discrete: Discrete, how: How, stop_at_witness: b
         left = None if deadline is None else max(deadline - clock.now(), 1e-3)
         return replace(how, time_limit=left, certificate=False, watch=None)
 
-    finished = search.run(ask, lambda: bool(interrupted) or (deadline is not None and clock.now() > deadline))
-    result = _branched_result(search, finished, stop_at_witness)
-    result = replace(result, seconds=clock.now() - started, interrupted=bool(interrupted))
+    with suppress(clock.OutOfTime), clock.until(None if deadline is None else deadline + GRACE):
+        finished = search.run(ask, lambda: bool(interrupted) or (deadline is not None and clock.now() > deadline))
+    result = replace(_branched_result(search, finished, stop_at_witness), interrupted=bool(interrupted))
+    result = replace(result, seconds=clock.now() - started)
     if not how.certificate:
         return result
     try:
         with one_thread():
             return replace(result, certificate=prove_branches(search, deadline_of_proof(how.time_limit)))
     except Unproved as error:
-        note = "; ".join(part for part in (result.note, f"no certificate: {error}") if part)
-        return replace(result, note=note)
+        return replace(result, note="; ".join(filter(None, (result.note, f"no certificate: {error}"))))
 
 
 def _branched_result(search: Branching, finished: bool, stop_at_witness: bool) -> Result:
@@ -283,7 +283,7 @@ def _branched_result(search: Branching, finished: bool, stop_at_witness: bool) -
     problem, last = search.problem, search.last
     assert last is not None
     lower, upper, radius = search.lower, search.upper, problem.radius
-    found, proved = search.found, lower >= radius
+    found, proved = search.found, search.looked and lower >= radius
     status: Status | Verdict
     if stop_at_witness:
         status = _verdict(found, proved)

@@ -23,6 +23,8 @@ def prove_branches(search: Branching, deadline: float | None = None) -> WholeCer
     far = min(problem.radius, problem.reach, search.lower)
     if math.isinf(far):
         raise Unproved("nothing unsafe exists, at any distance; give a radius or a domain to certify")
+    if not search.looked:
+        raise Unproved("there was no time to look at the input itself")
     radius = far * (1.0 - MARGIN) if math.isfinite(search.upper) else far
     nothing = BoxTree(np.array([-1], np.int32), np.zeros(1))
     claim = claim_of(problem, radius, search.incumbent.point, search.upper, (nothing,) * len(problem.clauses))

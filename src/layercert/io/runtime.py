@@ -44,7 +44,7 @@ class OnnxRuntime:
             except ImportError:
                 return None
             options = onnxruntime.SessionOptions()
-            options.log_severity_level = 3
+            options.log_severity_level = 4  # errors are told by us
             options.intra_op_num_threads = 1  # a point at a time is no work for a pool that spins beside a search
             try:
                 model = read_gzip(self.path) if is_gzip(self.path) else str(self.path)

@@ -20,7 +20,8 @@ import numpy as np
 from layercert.arrays import Vector
 from layercert.problem import Problem
 from layercert.questions import Discrete
-from layercert.search.incumbent import Incumbent
+from layercert.search.incumbent import GRACE, Incumbent
+from layercert.system import clock
 
 if TYPE_CHECKING:
     from layercert.result import Result
@@ -65,6 +66,7 @@ class Branching:
     programs: int = 0
     boxes: int = 0
     last: Result | None = None
+    looked: bool = False  # at x itself: before that nothing is proved, not even a radius of 0
 
     def __post_init__(self) -> None:
         self.incumbent = Incumbent(self.problem)
@@ -127,6 +129,7 @@ class Branching:
                 found = self._answer(ask, replace(held, radius=math.inf)).witness
                 if found is not None:
                     self.offer(found)
+        self.looked = True  # the root's nearest point is x
         if self._closed(box.bound):
             return []
         self._split(box, asked.x, result.witness)
@@ -147,7 +150,8 @@ class Branching:
         """Take a point if it is admissible and unsafe. True if it is admissible, whatever it is worth."""
         if not self.discrete.admits(v):
             return False
-        self.incumbent.take(v)
+        with clock.extended(GRACE):  # what was found in time is not lost
+            self.incumbent.take(v)
         return True
 
     def inside(self, box: Box, cutoff: float) -> tuple[Problem, float]:
