@@ -65,7 +65,7 @@ def test_walks_find_what_slides_miss(threads: int) -> None:
     for seed in range(8):
         problem = wide(seed)
         assert problem.network.neurons > WALKED
-        slid, _, clause = run(PackedProblem.of(problem), math.inf, STEPS, 4, 0, clock.timer())
+        slid, _, clause = run(PackedProblem.of(problem), math.inf, STEPS, 4, 0, False, clock.timer())
         found = attack(problem, threads=threads)
         assert clause >= 0 and found is not None and problem.violated(problem.x + found[0] * (1 + 1e-9)) is not None
         gains.append(slid / found[1])

@@ -29,9 +29,10 @@ NOISE = 1e-12
 SHARE = 0.25
 #: Steps of the attack from each start, to the boundary and along it.
 STEPS = 60
-#: Where any witness will do, the attack on a large network makes do with fewer steps, but not fewer than so many: about
-#: this many multiplications in all. It took 12 s of 18 of a question about 13,000 neurons whose root closes it.
-FEWEST_STEPS, MULTIPLICATIONS = 6, 2e9
+#: Where any witness will do, the attack on a large network makes do with fewer steps and without random starts: about
+#: this many multiplications in all, those of sparse layers being so many times as slow. It took 12 s of the 18 of a
+#: question about 13,000 neurons that its root closes.
+FEWEST_STEPS, MULTIPLICATIONS, SPARSE_COST = 3, 2e9, 6.0
 #: Networks with more neurons than this get walks too, so many rounds of them (walk.py): on smaller ones the search is
 #: done before they are. Four rounds instead of eight were 5 % farther on one digit in four.
 WALKED, WALKS = 280, 8
@@ -91,8 +92,9 @@ def _attack(problem: Problem, U: float, effort: int, seed: int, threads: int, ne
 
     asked, steps = PackedProblem.of(problem), STEPS
     if not nearest:  # there and back, from every start
-        most = MULTIPLICATIONS / (2.0 * len(asked.net.data) * (len(problem.clauses) + effort + 1) + 1.0)
-        steps = int(min(STEPS, max(FEWEST_STEPS, most)))
+        cost = sum(W.size * (1.0 if isinstance(W, np.ndarray) else SPARSE_COST) for W in problem.network.maps)
+        steps = int(MULTIPLICATIONS / (2.0 * cost * (len(problem.clauses) + effort)))
+        steps, effort = (STEPS, effort) if steps >= STEPS else (max(steps, FEWEST_STEPS), 0)
     distance, w, clause = run(asked, float(U), steps, effort, seed, not nearest, _timer())
     if clause < 0:
         return None

@@ -23,13 +23,12 @@ BUDGET = 2e8
 MOST_SAMPLES = 20_000
 STARTS = 16
 STEPS = 40
-#: The descent makes do with fewer starts on large networks, but not fewer than so many: as many as make so many
-#: multiplications.
-FEWEST_STARTS, DESCENT = 4, 2e9
-#: Entries of sparse layers are so many times as slow.
-SPARSE_COST = 8.0
-#: Steps along a random combination of the outputs, as a share of each input's range; multiplications of a first look.
-DIVERSE_STEPS, DIVERSE_STEP, DIVERSE = 20, 0.5, 4e9
+#: On large networks the descent makes do with fewer starts and steps, but not fewer than so many: it makes so many
+#: multiplications, those of sparse layers being so many times as slow.
+FEWEST_STARTS, FEWEST_STEPS, DESCENT, SPARSE_COST = 4, 10, 2e9, 8.0
+#: Steps along a random combination of the outputs, as a share of each input's range; multiplications of a first look,
+#: and the most starts of any.
+DIVERSE_STEPS, DIVERSE_STEP, DIVERSE, MOST_STARTS = 20, 0.5, 4e9, 512
 #: Once a point is unsafe, so many steps more: how far it is so may decide whether it is on numbers of the model's type.
 AFTER = 3
 #: The first step, as a share of each input's range; it shrinks to a hundredth of that.
@@ -51,9 +50,9 @@ def falsify(problem: Problem, share: float = 1.0, seed: int = 0) -> Vector | Non
     corners = rng.random((count // 2, network.inputs)) < 0.5  # unsafe points are often there
     X[: count // 2] = np.where(corners, low, high)
     margins = _margins(problem, network(X))[0]
-    most = max(STARTS, count // 80)
-    X = X[np.argsort(margins, kind="stable")[: max(FEWEST_STARTS, min(most, _affordable(network, DESCENT)))]]
-    return _descend(problem, X, SHARE * clock.left())
+    starts = int(np.clip(DESCENT / (STEPS * _cost(network)), FEWEST_STARTS, max(STARTS, count // 80)))
+    steps = int(np.clip(DESCENT / (starts * _cost(network)), FEWEST_STEPS, STEPS))
+    return _descend(problem, X[np.argsort(margins, kind="stable")[:starts]], steps, SHARE * clock.left())
 
 
 def look_again(problem: Problem, turn: int) -> Vector | None:
@@ -61,7 +60,9 @@ def look_again(problem: Problem, turn: int) -> Vector | None:
     assert problem.domain is not None
     low, high = problem.domain
     network, rng = problem.network, np.random.default_rng([turn, 1])
-    starts = max(FEWEST_STARTS, _affordable(network, DIVERSE * 2.0**turn))
+    starts = min(MOST_STARTS, int(DIVERSE * 2.0**turn / ((STEPS + DIVERSE_STEPS) * _cost(network))))
+    if starts < FEWEST_STARTS:
+        return None
     begun, most = clock.now(), SHARE * clock.left()
     X = low + (high - low) * rng.random((starts, network.inputs))
     weights = rng.uniform(-1.0, 1.0, (starts, network.classes))
@@ -70,22 +71,21 @@ def look_again(problem: Problem, turn: int) -> Vector | None:
             return None
         on, _ = _forward(network, X)
         X = np.clip(X - DIVERSE_STEP * (high - low) * np.sign(_backward(network, on, weights)), low, high)
-    return _descend(problem, X, most - (clock.now() - begun))
+    return _descend(problem, X, STEPS, most - (clock.now() - begun))
 
 
-def _affordable(network: Network, multiplications: float) -> int:
-    """How many starts make so many multiplications in all."""
-    cost = sum(W.size * (1.0 if isinstance(W, np.ndarray) else SPARSE_COST) for W in network.maps)
-    return int(multiplications / (2.0 * (STEPS + DIVERSE_STEPS) * cost + 1.0))
+def _cost(network: Network) -> float:
+    """Multiplications for a step of one point, there and back."""
+    return float(sum(2.0 * W.size * (1.0 if isinstance(W, np.ndarray) else SPARSE_COST) for W in network.maps))
 
 
-def _descend(problem: Problem, X: Matrix, most: float) -> Vector | None:
+def _descend(problem: Problem, X: Matrix, steps: int, most: float) -> Vector | None:
     """Each point's margin goes down; the most unsafe point met, None when all were safe. At most so many seconds."""
     assert problem.domain is not None
     low, high = problem.domain
     best, at, after = np.inf, X[0], AFTER
     step, begun = FIRST_STEP, clock.now()
-    for _ in range(STEPS):
+    for _ in range(steps):
         if clock.passed() or clock.now() - begun > most:
             break  # what was found so far counts
         G, margins = _gradients(problem, X)
@@ -95,7 +95,7 @@ def _descend(problem: Problem, X: Matrix, most: float) -> Vector | None:
         if after < 0:
             break
         X = np.clip(X - step * (high - low) * np.sign(G), low, high)
-        step *= 0.01 ** (1.0 / STEPS)
+        step *= 0.01 ** (1.0 / steps)
     return at if best <= 0 else None
 
 

@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from layercert.arrays import Indices, Mask, Matrix, Signs, Vector, gamma
+from layercert.attack.kernel import COARSE, PackedProblem, seek
 from layercert.problem import Problem
 from layercert.search.adaptive import forward
 from layercert.search.adaptive.ascent import optimise
@@ -40,9 +41,11 @@ from layercert.search.task import Task
 from layercert.system import clock
 
 #: Steps of ascent for the clauses of a box.
-STEPS = 20
-#: A box that so many cuts did not close holds what no cut closes, such as a point that is unsafe up to rounding.
-DEEPEST = 60
+STEPS = 10
+#: Steps of the attack from a box that stays open.
+SEEK_STEPS = 10
+#: So many boxes: what they leave open holds what no cut closes, such as the tip of an unsafe region no attack finds.
+MOST_BOXES = 200
 
 
 def is_suited(problem: Problem) -> bool:
@@ -75,7 +78,6 @@ class Bounded:
 
 def by_inputs(task: Task, radius: float) -> Generator[Event, None, bool]:
     """Events of a search for any unsafe point within the radius; False: it is left to splits of neurons."""
-    problem = task.problem
     cover = Cover(task, radius)
     yield Bound(0.0)
     queue = [(0.0, 0, cover.root())]
@@ -87,12 +89,8 @@ def by_inputs(task: Task, radius: float) -> Generator[Event, None, bool]:
         still = np.flatnonzero(~found.closed)
         if not len(still):
             continue
-        for w in (0.0, *found.points[still]):
-            point = np.clip(cover.middle(piece) + w, piece.low, piece.high)
-            clause = problem.holding(point)
-            if clause is not None:
-                yield from task.suggest(point - problem.x, clause)
-        if piece.depth == DEEPEST:
+        yield from cover.witnesses(task, piece, found, still)
+        if made >= MOST_BOXES:
             return False
         for part in cover.halves(piece, found, still):
             made += 1
@@ -110,6 +108,7 @@ class Cover:
         assert problem.domain is not None
         self.low = np.maximum(np.nextafter(problem.x - radius, -np.inf), problem.domain[0])
         self.high = np.minimum(np.nextafter(problem.x + radius, np.inf), problem.domain[1])
+        self.asked = PackedProblem.of(problem)
         self.model, self.state = build(problem, radius, hulled=NO_HULLS)
         # the first layer is taken at the middle of each box: its margin there
         first = slice(0, int(self.model.net.noff[1]))
@@ -180,6 +179,22 @@ class Cover:
         low, high = np.nextafter(piece.low - middle, -np.inf), np.nextafter(piece.high - middle, np.inf)
         U = 1.001 * float(max(-low.min(), high.max()))
         return self.model._replace(z0=np.asarray(W @ middle + b), box_lo=low, box_hi=high), U
+
+    def witnesses(self, task: Task, piece: Piece, found: Bounded, still: Indices) -> Iterator[Event]:
+        """Unsafe points of a box: its middle, where the lines of its clauses are least, or a short way from there."""
+        x, points = self.problem.x, found.points[still]
+        for w in (np.zeros_like(x), *points):
+            point = np.clip(self.middle(piece) + w, piece.low, piece.high)
+            clause = self.problem.holding(point)
+            if clause is not None:
+                yield from task.suggest(point - x, clause)
+                return
+        turn = piece.depth % len(still)  # one clause per box: an attack takes as long as a part of the box's bounds
+        at = int(piece.clauses[still[turn]])
+        start = np.clip(self.middle(piece) + points[turn], piece.low, piece.high) - x
+        distance, w = seek(self.asked, at, start, SEEK_STEPS, self.radius, COARSE, clock.timer())
+        if distance < self.radius:
+            yield from task.suggest(w, self.problem.clauses[at])
 
     def halves(self, piece: Piece, found: Bounded, still: Indices) -> Iterator[Piece]:
         """Both halves of a box, cut where that promises most."""
