@@ -11,11 +11,12 @@ import numpy as np
 from layercert.arrays import Matrix
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.search.adaptive import curved, cutting, hulled, rounded
+from layercert.search.adaptive import curved, cutting, hulled
+from layercert.search.adaptive.ellipsoids import Ellipsoids
+from layercert.search.adaptive.ellipsoids import is_suited as has_ellipsoids
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import NO_HULLS, QUICK, THOROUGH, Hulling, Model
 from layercert.search.adaptive.record import Recorder
-from layercert.search.adaptive.rounded import Ellipsoids
 from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.task import Task
@@ -86,7 +87,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     if task.enough and saved is None and recorder is None and (curves(problem) or hulls(problem)):
         ball = _smaller(task, effort, None, radius, NO_HULLS)
         reached = ball.quick()
-        if reached < ball.U and rounded.is_suited(problem):
+        if reached < ball.U and has_ellipsoids(problem):
             reached = max(reached, Ellipsoids(problem).prove(ball.model, ball.root, ball.cutoff))
         yield Bound(max(0.0, min(reached, ball.U)))
     while True:
@@ -132,7 +133,7 @@ def _smaller(task: Task, effort: Effort, recorder: Recorder | None, radius: floa
 
 def _quick_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
     """What is proved before there is any tree: by lines, and in l_2 by ellipsoids, whichever go farther."""
-    if recorder is None and rounded.is_suited(task.problem):
+    if recorder is None and has_ellipsoids(task.problem):
         ellipsoids, radius = Ellipsoids(task.problem), low + ELLIPSOID_SHARE * (high - low)
         reached = ellipsoids.prove(*_parts(task, effort, radius), steps=1)
         yield Bound(reached)

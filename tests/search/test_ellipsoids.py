@@ -14,9 +14,9 @@ from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem, robustness
 from layercert.programs.stacks import make_chain
-from layercert.search.adaptive import rounded, search
+from layercert.search.adaptive import ellipsoids, search
+from layercert.search.adaptive.ellipsoids import Ellipsoids
 from layercert.search.adaptive.model import build
-from layercert.search.adaptive.rounded import Ellipsoids
 from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.task import Task
 from layercert.system import clock
@@ -39,8 +39,8 @@ def proved(problem: Problem, radius: float, steps: int = 40) -> float:
 
 def test_only_balls_of_l2_have_ellipsoids() -> None:
     problem = question(0, None)
-    assert rounded.is_suited(problem)
-    assert not rounded.is_suited(robustness(problem.network, problem.x, "linf"))
+    assert ellipsoids.is_suited(problem)
+    assert not ellipsoids.is_suited(robustness(problem.network, problem.x, "linf"))
 
 
 @pytest.mark.parametrize("domain", [None, (0.0, 1.0)])
@@ -161,7 +161,7 @@ def test_a_proof_is_made_where_time_runs_out(monkeypatch: pytest.MonkeyPatch) ->
     model, root = build(problem, 2.0)
     Ellipsoids(problem).prove(model, root, 2.0)
 
-    def slow(own: rounded.Ascent, steps: int, eased: int = 0) -> Iterator[float]:
+    def slow(own: ellipsoids.Ascent, steps: int, eased: int = 0) -> Iterator[float]:
         for far in run(own, steps, eased):
             turns.append(far)
             begin = clock.now()
@@ -169,8 +169,8 @@ def test_a_proof_is_made_where_time_runs_out(monkeypatch: pytest.MonkeyPatch) ->
                 pass
             yield far
 
-    run, turns = rounded.Ascent.run, list[float]()
-    monkeypatch.setattr(rounded.Ascent, "run", slow)
+    run, turns = ellipsoids.Ascent.run, list[float]()
+    monkeypatch.setattr(ellipsoids.Ascent, "run", slow)
     with clock.until(clock.now() + 0.2):
         assert Ellipsoids(problem).prove(model, root, 2.0) > 0.0
         assert clock.left() > 0.0
