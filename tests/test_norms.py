@@ -259,6 +259,23 @@ class TestHalfspace:
         if drift <= 1e-13 * float(Norm(p).dual(g)) and s < whole_box(g, box) * (1 - 1e-9):  # not in the last corner
             assert bound >= float(true) * (1 - 1e-9)
 
+    @pytest.mark.parametrize("domain", [None, (-1.0, 1.0)])
+    def test_the_kernel_proves_nothing_by_what_is_no_number(self, p: float, domain: tuple[float, float] | None) -> None:
+        """Multipliers of a solver may be anything."""
+        from layercert.search.adaptive.halfspace import distance
+
+        net = Network.from_arrays([np.ones((1, 2)), np.ones((2, 1))], [np.zeros(1), np.zeros(2)])
+        model = build(robustness(net, np.zeros(2), p, domain=domain), 1.0)[0]
+        assert 0.0 < distance(np.ones(2), 0.5, 0.0, model, np.empty(2)) < 1.0
+        for g, s, drift in (
+            (np.nan, 1.0, 0.0),
+            (np.inf, 1.0, 0.0),
+            (1.0, np.nan, 0.0),
+            (1.0, np.inf, 0.0),
+            (1.0, 1.0, np.nan),
+        ):
+            assert distance(np.array([1.0, g]), s, drift, model, np.empty(2)) == 0.0
+
     @given(g=vectors(), s=st.floats(1e-8, 1e8), drift=st.sampled_from([0.0, 1e-9, 0.5]))
     def test_proved_bound_without_a_box(self, p: float, g: Vector, s: float, drift: float) -> None:
         drift *= float(Norm(p).dual(g))

@@ -27,9 +27,13 @@ def distance(g: Vector, s: float, drift: float, model: Model, w: Vector) -> floa
 
     For every split |g| = g1 + g2 into nonnegative parts, s <= ||w|| (||g1||_q + drift) + g2.room (as
     Norm.prove_halfspace). The nearest point gives the best split: a coordinate stopped by the box keeps in g1 what the
-    norm's slope explains. A box that falls short of s by less than the drift excludes nothing.
+    norm's slope explains. A box that falls short of s by less than the drift excludes nothing, nor does a halfspace
+    with anything in it that is not a finite number: comparisons with NaN are false, whatever they ask.
     """
-    if s <= 0.0:
+    size = s + drift
+    for j in range(len(g)):
+        size += abs(g[j])
+    if not (s > 0.0 and size < np.inf):
         clear(w)
         return 0.0
     if np.isinf(model.p):
