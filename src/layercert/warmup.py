@@ -99,11 +99,12 @@ def recorded(what: str) -> list[Kernel]:
     from layercert.compiled.jit import record_instead
 
     found: dict[Kernel, None] = {}
-    calls: Counter[Callable[..., object]] = Counter()
+    calls: Counter[tuple[Callable[..., object], bool]] = Counter()
 
     def told(function: Callable[..., object], args: tuple[Any, ...], inner: bool) -> None:
-        calls[function] += 1
-        if calls[function] > ENOUGH and calls[function] % ENOUGH:  # types take time to tell, and change little
+        calls[function, inner] += 1
+        count = calls[function, inner]
+        if count > ENOUGH and count % ENOUGH:  # types take time to tell, and change little
             return
         types = tuple(numba.typeof(a) for a in args)
         found[Kernel(function.__module__, function.__qualname__, types, inner)] = None
@@ -218,13 +219,11 @@ def _hulled() -> None:
     from layercert.problem import robustness
     from layercert.programs.stacks import make_chain
     from layercert.search.adaptive.bent import bent_pass
-    from layercert.search.adaptive.fixing import fix
     from layercert.search.adaptive.model import COEF
     from layercert.search.adaptive.played import bound_by_play
-    from layercert.search.adaptive.programmed import bound_by_programs
+    from layercert.search.adaptive.programmed import bound_by_programs, fix_and_tighten
     from layercert.search.adaptive.tree import Ball, Effort
     from layercert.search.task import Task
-    from layercert.system import clock
 
     rng, inputs = np.random.default_rng(1), 12
     weights = [rng.normal(size=(2, inputs - 2))]
@@ -243,7 +242,7 @@ def _hulled() -> None:
         facets = Facets(neurons, np.ones(len(neurons)), np.full(2 * len(neurons), 0.5))
         bends = hulls.bends(node.state, facets, ball.U)
         done, node.state[COEF] = bent_pass(ball.model, node.state, node.weights, 0, bends)
-        fix(ball.model, node.state, bends, done, ball.U, clock.timer())
+        fix_and_tighten(worker, node, node.halfspace, bends, done)
 
 
 def help_first() -> None:

@@ -101,7 +101,7 @@ def _prove_with_facets(worker: Worker, node: Node, found: Multipliers, facets: F
         ball.facets[node.clause] = hulls.table(facets, ball.cutoff), facets
     worker.tell(node, own=own)
     if value < ball.U:
-        fixed = _fix_and_tighten(worker, node, own, bends, done)
+        fixed = fix_and_tighten(worker, node, own, bends, done)
     if old is not None:
         node.state[PARAMETERS] = old[PARAMETERS]
         node.weights, node.facets = before
@@ -123,7 +123,7 @@ def _worth(model: Model, done: Pass) -> float:
     return float(distance(done.g[0], done.s[0], done.drift[0], model, np.empty(model.net.inputs)))
 
 
-def _fix_and_tighten(worker: Worker, node: Node, own: Halfspace, bends: Bends, done: Pass) -> int:
+def fix_and_tighten(worker: Worker, node: Node, own: Halfspace, bends: Bends, done: Pass) -> int:
     """Fix what has one side left by the node's halfspace, and bound the others on its cap; how many are fixed."""
     from layercert.search.adaptive.bound import cap_of
     from layercert.search.adaptive.fixing import fix
