@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import layercert as lc
 from helpers.tiny import degenerate, generic, seeds
+from layercert import network, rationals
 from layercert.errors import InputError, ModelError
 from layercert.network import Network
 from layercert.problem import Problem
@@ -136,6 +139,17 @@ class TestForward:
         for W, b in zip(net.weights, net.biases, strict=True):
             size = np.abs(W) @ size + np.abs(b)
         assert (error <= 1e-14 * size).all()  # no wild guess: 1e-14 of the sum of all terms
+
+    def test_a_tie_is_settled_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """For the class of x, for its being a witness and for its being a tie: on 3072-1024-1024-10 half a second."""
+        settled: list[int] = []
+        monkeypatch.setattr(network, "forward", lambda *args: settled.append(1) or rationals.forward(*args))
+        net = Network.from_arrays([[[1.0, 2.0], [1.0, 2.0]]], [[0.1, 0.1]])
+        assert lc.measure(net, [0.3, 0.7]).upper == 0.0 and len(settled) == 1
+        first, other = np.array([0.3, 0.7]), np.array([0.3, 0.8])
+        assert net.exact(other) != net.exact(first) == net.exact(first.copy()) and len(settled) == 3
+        assert net.exact(first).pop() and len(net.exact(first)) == 2
+        assert vars(pickle.loads(pickle.dumps(net))).keys().isdisjoint({network.SETTLED})
 
     def test_exact_by_hand(self) -> None:
         # as above at (1, 1), and at the doubles nearest to 0.1: z = (0.3, -1.05, 2.3) times what they are

@@ -47,10 +47,26 @@ class TestChecks:
         with pytest.raises(OptionError, match=f"the radius must be >= 0, got {radius:g}; leave it out"):
             robustness(LINE, [0.2], radius=radius)
 
-    @pytest.mark.parametrize("radius", ["wide", [1.0, 2.0]])
+    @pytest.mark.parametrize("radius", ["wide", [1.0, 2.0], 10**400])
     def test_radius_is_a_number(self, radius: object) -> None:
         with pytest.raises(OptionError, match="the radius must be a number >= 0 or None, got"):
             robustness(LINE, [0.2], radius=radius)  # type: ignore[arg-type]
+
+    def test_no_radius_is_below_zero(self) -> None:
+        assert math.copysign(1.0, robustness(LINE, [0.2], radius=-0.0).radius) == 1.0
+
+    @pytest.mark.parametrize(
+        ("option", "message"),
+        [
+            ("norm", "a norm is 'l1', 'l2', 'linf' or a number p >= 1, got 1000"),
+            ("domain", r"a domain is \(low, high\), two numbers or two arrays of 1 numbers, got"),
+            ("weights", "a weight is a number > 0, got 1000"),
+        ],
+    )
+    def test_whole_numbers_that_float64_cannot_hold(self, option: str, message: str) -> None:
+        value = {"norm": 10**400, "domain": (-(10**400), 10**400), "weights": {0: 10**400}}[option]
+        with pytest.raises(LayerCertError, match=message):
+            robustness(LINE, [0.2], **{option: value})  # type: ignore[arg-type]
 
     def test_no_radius_is_infinite(self) -> None:
         assert robustness(LINE, [0.2]).radius == math.inf

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -268,12 +270,39 @@ def test_a_series_of_pandas_brings_its_names() -> None:
         ("fixed", 0.5, "there is no input 0.5"),
         ("fixed", [3], "input 3 is out of range: there are 3 inputs, 0..2"),
         ("fixed", ["age"], "there is no input 'age'"),
-        ("fixed", np.array([True]), "fixed has 1 truth values, the network has 3 inputs"),
+        ("fixed", np.array([True]), "there are 1 truth values for 3 inputs; give one for each"),
+        ("fixed", [np.True_, np.False_, np.False_], "there is no input np.True_"),
+        ("integer", np.array([True]), "there are 1 truth values for 3 inputs; give one for each"),
+        ("one_of", [[np.True_, np.False_]], "there is no input np."),
+        ("time_limit", 10**400, "the time limit is a number of seconds or None, got 1000"),
+        ("threads", 10**400, "threads are too many: at most 1024"),
+        ("memory", 10**400, "memory is a whole number of bytes above 0, got 1000"),
     ],
 )
 def test_messages(option: str, value: object, message: str) -> None:
     with pytest.raises((InputError, OptionError), match=re.escape(message)):
         lc.measure(random_network(0), np.zeros(3), **{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [np.array, pandas.Series])
+def test_truth_values_name_inputs_in_every_option(kind: Callable[[list[bool]], object]) -> None:
+    """They were taken for the positions 0 and 1 in `integer`, `one_of` and where they were no array of numpy."""
+    network, x, last = random_network(3), np.array([0.3, 1.0, 0.0]), kind([False, True, True])
+    by_position: dict[str, object] = {"fixed": [1, 2], "integer": [1, 2], "one_of": [[1, 2]]}
+    for option, value in by_position.items():
+        asked: dict[str, Any] = {option: [last] if option == "one_of" else last}
+        expected = robustness(network, x, **{option: value})  # type: ignore[arg-type]
+        found = robustness(network, x, **asked)
+        assert repr(found.discrete) == repr(expected.discrete)
+        assert repr(found.domain) == repr(expected.domain)
+
+
+def test_an_input_whose_outputs_overflow_warns_of_nothing() -> None:
+    """Its class is known in rational numbers; nothing is proved of its neighbours in float64."""
+    network = Network.from_arrays([[[1.0, -1.0], [2.0, 1.0]], [[1.0, -1.0], [-1.0, 1.0]]], [[0.1, -0.2], [0.0, 0.3]])
+    for x in ([1e308, 1e308], [1e308, -1e308]):
+        result = lc.measure(network, x, "l2")
+        assert result.status == "undecided" and result.lower == 0.0 and "grow beyond 1e+75" in result.note
 
 
 # On the command line, in batches and in reports.

@@ -40,11 +40,12 @@ def float32_error(
     unit, smallest = float(info.eps) / 2, float(info.smallest_subnormal)
     size = np.abs(x) + reach  # pushed through the absolute weights it bounds all values
     error = unit * size + smallest
-    for W, b in zip(maps, biases, strict=True):
-        absolute = abs(W)
-        noise = gamma(terms(W) + 4) * (unit / EPS) + unit  # float64 weights are rounded to float32 as well
-        error = (absolute @ error) * (1 + noise) + noise * (absolute @ size + np.abs(b))
-        # products that underflow, and weights that do once they are float32
-        error = error + smallest * (4.0 * terms(W) + 8.0 + float(error.sum() + size.sum()))
-        size = absolute @ size + np.abs(b)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for W, b in zip(maps, biases, strict=True):
+            absolute = abs(W)
+            noise = gamma(terms(W) + 4) * (unit / EPS) + unit  # float64 weights are rounded to float32 as well
+            error = (absolute @ error) * (1 + noise) + noise * (absolute @ size + np.abs(b))
+            # products that underflow, and weights that do once they are float32
+            error = error + smallest * (4.0 * terms(W) + 8.0 + float(error.sum() + size.sum()))
+            size = absolute @ size + np.abs(b)
     return np.asarray(error * 1.01)

@@ -30,8 +30,8 @@ def score_of(threshold: float, dropped: str, outputs: int) -> float:
     """
     if outputs > 1:
         raise OptionError(f"a threshold belongs to a network with one output, this one has {outputs}")
-    if not math.isfinite(threshold):
-        raise OptionError(f"the threshold must be a finite number, got {threshold}")
+    if not is_finite(threshold):
+        raise OptionError(f"the threshold must be a finite number, got {threshold!r:.60}")
     if not is_sigmoid(dropped):
         return float(threshold)
     if not 0.0 < threshold < 1.0:
@@ -39,6 +39,14 @@ def score_of(threshold: float, dropped: str, outputs: int) -> float:
             f"the model ends in a Sigmoid, so its threshold is a probability between 0 and 1, got {threshold:g}"
         )
     return math.log(threshold) - math.log1p(-threshold)
+
+
+def is_finite(value: object) -> bool:
+    """Is it a number that float64 can hold?"""
+    try:
+        return math.isfinite(value)  # type: ignore[arg-type]
+    except (TypeError, OverflowError):
+        return False
 
 
 def after_sigmoid(score: float) -> float:

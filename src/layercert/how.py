@@ -22,6 +22,8 @@ Watch = Callable[["Progress", Event | None], None]
 #: Seconds that a certificate may take whatever the time limit: whoever stops a search after a few hundredths and asks
 #: for the proof of what it reached would have none, since rows of a proof are bounded anew.
 LEAST_FOR_PROOF = 0.5
+#: More threads, processes or bytes than any machine has are a slip of the pen, which would hang or overflow.
+MOST_THREADS, MOST_MEMORY = 1024, 1 << 60
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,24 @@ def check_gap(gap: float) -> None:
 
 
 def check_threads(threads: int | None) -> None:
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+    if threads is None:
+        return
+    if not is_count(threads):
         raise OptionError(
             f"threads is a whole number, 1 or more, got {threads!r}; leave it out to let the method choose"
         )
+    if threads > MOST_THREADS:
+        raise OptionError(f"{threads!r:.60} threads are too many: at most {MOST_THREADS}, better one for each core")
 
 
 def check_memory(memory: int | None) -> None:
-    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 1):
-        raise OptionError(f"memory is a whole number of bytes above 0, got {memory!r}; leave it out for no bound")
+    if memory is not None and not (is_count(memory) and memory <= MOST_MEMORY):
+        raise OptionError(f"memory is a whole number of bytes above 0, got {memory!r:.60}; leave it out for no bound")
+
+
+def is_count(value: object) -> bool:
+    """Is it a whole number, 1 or more? What is true or false is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def check_adaptive(method: str, option: str, what: str) -> None:
@@ -98,8 +109,8 @@ def deadline_of(time_limit: float | None) -> float | None:
         return None
     try:
         seconds = float(time_limit)
-    except (TypeError, ValueError):
-        raise OptionError(f"the time limit is a number of seconds or None, got {time_limit!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise OptionError(f"the time limit is a number of seconds or None, got {time_limit!r:.60}") from None
     if not seconds > 0:
         raise OptionError(f"the time limit must be above 0 seconds, got {seconds:g}; leave it out for no limit")
     return clock.now() + seconds

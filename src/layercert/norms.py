@@ -49,8 +49,8 @@ class Norm:
         else:
             try:
                 p = float(norm)
-            except (TypeError, ValueError):
-                raise OptionError(f"a norm is 'l1', 'l2', 'linf' or a number p >= 1, got {norm!r}") from None
+            except (TypeError, ValueError, OverflowError):
+                raise OptionError(f"a norm is 'l1', 'l2', 'linf' or a number p >= 1, got {norm!r:.60}") from None
         if not p >= 1.0:
             raise OptionError(f"l_p is a norm only for p >= 1, got p = {p:g}; use 'l1', 'l2', 'linf' or p >= 1")
         return Norm(p)

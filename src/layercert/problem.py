@@ -365,7 +365,7 @@ def check_domain(
         low, high = _end_of_domain(network, low_in, "low"), _end_of_domain(network, high_in, "high")
     except InputError:
         raise
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         got = " ".join(repr(domain).split())
         raise InputError(
             f"a domain is (low, high), two numbers or two arrays of {network.inputs} numbers, got {got:.80}"

@@ -45,11 +45,11 @@ def check_radius(radius: float | None) -> float:
         return math.inf
     try:
         r = float(radius)
-    except (TypeError, ValueError):
-        raise OptionError(f"the radius must be a number >= 0 or None, got {radius!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise OptionError(f"the radius must be a number >= 0 or None, got {radius!r:.60}") from None
     if math.isnan(r) or r < 0:
         raise OptionError(f"the radius must be >= 0, got {r:g}; leave it out to measure without a limit")
-    return r
+    return r + 0.0  # -0.0 is 0
 
 
 def check_network(network: Any) -> Network:
@@ -138,7 +138,7 @@ def check_weights(network: Network, weights: Weights, names: Sequence[str] = ())
             i = column_of(column, network.inputs, names)
             try:
                 w[i] = float(weight)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 w[i] = math.nan
             if math.isnan(w[i]):
                 raise OptionError(f"a weight is a number > 0, got {weight!r:.60} for input {_said(i, names)}")
@@ -168,10 +168,6 @@ def check_fixed(network: Network, fixed: Fixed, names: Sequence[str] = ()) -> In
     Raises:
         InputError: A position is out of range or a name is unknown.
     """
-    if isinstance(fixed, np.ndarray) and fixed.dtype == np.bool_:
-        if fixed.size != network.inputs:
-            raise InputError(f"fixed has {fixed.size} truth values, the network has {network.inputs} inputs")
-        return np.flatnonzero(fixed.reshape(-1))
     return np.array(_columns(fixed, network.inputs, names), dtype=np.intp)
 
 
@@ -198,7 +194,7 @@ def column_of(column: Any, inputs: int, names: Sequence[str]) -> int:
         whole = isinstance(column, str) or number == column
     except (TypeError, ValueError, OverflowError):
         whole = False
-    if not whole or isinstance(column, bool):
+    if not whole or isinstance(column, bool | np.bool_):
         known = f"the names are {', '.join(names[:20])}" if names else "inputs have no names here"
         raise InputError(f"there is no input {column!r}; {known}; positions are 0..{inputs - 1}")
     if not 0 <= number < inputs:
@@ -312,6 +308,12 @@ def check_discrete(
 
 
 def _columns(columns: Fixed, inputs: int, names: Sequence[str]) -> tuple[int, ...]:
+    """Positions, each once, in order, from positions, names or an array of one truth value per input."""
+    if getattr(columns, "dtype", None) == np.bool_:
+        mask = np.asarray(columns).reshape(-1)
+        if len(mask) != inputs:
+            raise InputError(f"there are {len(mask)} truth values for {inputs} inputs; give one for each")
+        return tuple(np.flatnonzero(mask).tolist())
     given = list(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else [columns]
     return tuple(sorted({column_of(c, inputs, names) for c in given}))
 

@@ -73,6 +73,7 @@ class Scaled:
         return math.nextafter(distance / (1.0 + self.slip), 0.0) if math.isfinite(distance) else distance
 
 
+@np.errstate(over="ignore", invalid="ignore")  # margins that are no numbers prove nothing
 def scaled(problem: Problem, reach: float) -> Scaled:
     """The problem in coordinates in which its norm is a plain one; `reach` is how far a search will look.
 

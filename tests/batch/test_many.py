@@ -149,6 +149,9 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
         (X, {"domain": (0.0, 0.52)}, InputError, "input 2: the input is outside the domain"),
         (7, {}, InputError, "X must be an array with an input per row or a data loader, got int"),
         (X, {"jobs": 0}, OptionError, "at least one process, got jobs=0"),
+        (X, {"jobs": np.nan}, OptionError, "at least one process, got jobs=nan"),
+        (X, {"jobs": "2"}, OptionError, "at least one process, got jobs='2'"),
+        (X, {"domain": (-(10**400), 1.0)}, InputError, "an end of the domain is a number or an array of them"),
         (X, {"method": "geocrt"}, OptionError, "did you mean 'geocert'"),
     ],
 )

@@ -191,3 +191,14 @@ def test_an_output_by_name(tmp_path: Path) -> None:
     lc.load(path).save(tmp_path / "m.npz")
     with pytest.raises(OptionError, match="output='label' names an output of an ONNX model"):
         lc.load(tmp_path / "m.npz", output="label")
+
+
+def test_whitening_that_was_fitted_in_float32() -> None:
+    """A direction without variance is divided by the eps of float32 then, half a billion times that of float64."""
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    X[:, 2] = X[:, 0]
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    model = make_pipeline(PCA(whiten=True), Perceptron()).fit(X.astype(np.float32), y)
+    assert model[0].explained_variance_.dtype == np.float32 and model[0].explained_variance_[2] < 1e-14
+    points = np.random.default_rng(1).normal(size=(40, 3))
+    assert lc.from_sklearn(model)(points)[:, 0] == pytest.approx(model.decision_function(points), rel=1e-5)

@@ -553,3 +553,17 @@ def test_an_exported_model_is_the_same_network_bit_for_bit(torch: ModuleType, tm
     module = mlp(torch)
     export(torch, module, tmp_path / "model.onnx", dynamo, dynamic=False)
     assert load(tmp_path / "model.onnx").sha256 == from_torch(module).sha256
+
+
+def test_rsub_multiplies_what_it_takes_away(torch: ModuleType) -> None:
+    class Reversed(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(4, 5), torch.nn.Linear(5, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(torch.rsub(self.first(x), 1.0, alpha=2.0).relu())
+
+    torch.manual_seed(0)
+    module = Reversed()
+    agrees(from_torch(module), module, (1, 4), torch)

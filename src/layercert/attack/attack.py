@@ -44,6 +44,7 @@ INWARD = 1e-6
 Found: TypeAlias = tuple[Vector, float, Clause]  # the offset from x, its length, the clause
 
 
+@np.errstate(over="ignore", invalid="ignore")  # where outputs overflow there is nothing to be found, and no warning
 def attack(
     problem: Problem, U: float = math.inf, effort: int = 4, seed: int = 0, threads: int = 1, *, nearest: bool = True
 ) -> Found | None:
@@ -169,6 +170,7 @@ def is_noise(x: Vector, v: Vector) -> bool:
     return bool((np.abs(v - x) <= NOISE * own).all())
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def settle(problem: Problem, w: Vector, clause: Clause) -> Vector | None:
     """A point of the domain that is unsafe for certain, next to x + w, which is unsafe up to rounding.
 

@@ -13,6 +13,7 @@ from layercert.batch.plan import GRACE, Job, Plan
 from layercert.batch.process import WorkerProcess
 from layercert.batch.work import Outcome
 from layercert.errors import OptionError
+from layercert.how import is_count
 
 #: How often (seconds) memory and overdue jobs are looked at.
 TICK = 0.1
@@ -39,8 +40,8 @@ class LocalProcesses:
     pause: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.jobs < 1:
-            raise OptionError(f"a batch needs at least one worker process, got {self.jobs}")
+        if not is_count(self.jobs):
+            raise OptionError(f"a batch needs at least one worker process, got {self.jobs!r:.60}")
 
     def describe(self) -> str:
         """What a run's record says about its workers.

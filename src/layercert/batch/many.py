@@ -21,6 +21,7 @@ from layercert.batch.local import LocalProcesses
 from layercert.batch.plan import Model, Options, Plan
 from layercert.batch.work import Outcome
 from layercert.errors import InputError, MissingPackageError, OptionError
+from layercert.how import is_count
 from layercert.io.datasets import Dataset
 from layercert.methods import AUTO
 from layercert.network import Network
@@ -174,8 +175,8 @@ def measure_all(
     given = found if labels is None else list(np.asarray(_local(labels)).reshape(-1))
     if given is not None and len(given) != len(points):
         raise InputError(f"there are {len(points)} inputs and {len(given)} labels; pass one label for each input")
-    if jobs < 1:
-        raise OptionError(f"measure_all needs at least one process, got jobs={jobs}")
+    if not is_count(jobs):
+        raise OptionError(f"measure_all needs at least one process, got jobs={jobs!r:.60}")
     classes: list[int | None] = [None] * len(points) if given is None else [_label(k) for k in given]
     ends = None if domain is None else (_end(network, domain[0]), _end(network, domain[1]))
     columns = tuple(str(name) for name in getattr(X, "columns", ()))
@@ -310,7 +311,10 @@ def _end(network: Network, end: ArrayLike) -> Any:
     """An end of the domain as plain numbers, which can be sent to other processes."""
     array = _local(end)
     if array.ndim == 0:
-        return float(array)
+        try:
+            return float(array)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(f"an end of the domain is a number or an array of them, got {end!r:.60}") from None
     return tuple(flattened(array, network.inputs, network.input_shape, "end of the domain").tolist())
 
 

@@ -7,10 +7,15 @@ at most) costs less than TINY, which all margins include. Beyond that nothing is
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from layercert.arrays import LARGE
-from layercert.problem import Problem
+from layercert.problem import Clause, Problem
+
+#: Clauses that go through the layers side by side.
+TOGETHER = 64
 
 
 def out_of_range(problem: Problem, radius: float) -> str:
@@ -25,9 +30,10 @@ def out_of_range(problem: Problem, radius: float) -> str:
         for W, b in zip(sizes, network.biases, strict=True):
             value = W @ value + np.abs(b)
             top = max(top, float(value.max()))
-        for clause in problem.clauses:
-            size = np.abs(clause.C)
-            top = max(top, float((size @ value + np.abs(clause.d)).max(initial=0.0)), float(size.max(initial=0.0)))
+        for clauses in _batches(problem.clauses):
+            size = np.abs(np.concatenate([clause.C for clause in clauses]))
+            d = np.abs(np.concatenate([clause.d for clause in clauses]))
+            top = max(top, float((size @ value + d).max(initial=0.0)), float(size.max(initial=0.0)))
             pull = size
             for W in reversed(sizes):
                 pull = pull @ W
@@ -43,3 +49,7 @@ def out_of_range(problem: Problem, radius: float) -> str:
         f"numbers of this network grow beyond {LARGE:.0e} within the ball, too large for proofs in double precision; "
         "scale the weights down (a layer's weights and all later biases by the same factor)"
     )
+
+
+def _batches(clauses: Sequence[Clause]) -> Iterator[Sequence[Clause]]:
+    return (clauses[start : start + TOGETHER] for start in range(0, len(clauses), TOGETHER))

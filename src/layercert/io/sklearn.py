@@ -108,9 +108,9 @@ def _pca(step: Any, x: Affine) -> Affine:
     y = x.plus(-_numbers(step, "mean_")).matmul(_numbers(step, "components_").T)
     if not step.whiten:
         return y
-    # as its transform does: a variance of zero is not divided by
-    spread = np.sqrt(_numbers(step, "explained_variance_"))
-    return y.over(np.maximum(spread, np.finfo(spread.dtype).eps))
+    # as its transform does, in the type that it was fitted in: a variance of zero is not divided by
+    spread = np.sqrt(np.asarray(_fitted(step, "explained_variance_")))
+    return y.over(np.maximum(spread, np.finfo(spread.dtype).eps).astype(np.float64))
 
 
 def _selected(step: Any, x: Affine) -> Affine:

@@ -169,9 +169,10 @@ def adaptive(op: str) -> Callable[..., Any]:
 
 def arithmetic(op: str, swapped: bool = False) -> Callable[..., Any]:
     def function(call: Call, input: Any, other: Any, alpha: float = 1) -> Any:
+        first, second = (other, input) if swapped else (input, other)
         if alpha != 1:
-            other = call.op("Mul", other, float(alpha))
-        return call.op(op, other, input) if swapped else call.op(op, input, other)
+            second = call.op("Mul", second, float(alpha))
+        return call.op(op, first, second)
 
     return function
 
