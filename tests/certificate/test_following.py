@@ -16,6 +16,7 @@ from layercert.certify import prove
 from layercert.certify.branch import Branch
 from layercert.certify.recording import Recording
 from layercert.certify.replay import Replay
+from layercert.facets import Facets
 from layercert.network import Network
 from layercert.problem import Problem, robustness
 from layercert.programs.stacks import make_chain
@@ -144,3 +145,37 @@ def test_a_trail_without_room_is_told_in_no_part() -> None:
     begin_round(trail, 0, np.zeros(3), np.zeros(3), np.zeros(3), np.ones(1))
     assert trail.used[HAS_LOST] == 1
     assert rounds_of(trail, [None], [1]) == [] and not trail.used.any()
+
+
+def test_a_bound_is_worth_a_row_where_it_settles_a_sign_or_narrows_a_range() -> None:
+    """Others are not taken by the search either: what it did next may rest on all of them."""
+    from layercert.search.adaptive.trail import NARROWER, is_worth
+
+    little, best = 0.5 * NARROWER, np.empty(1)
+    for lo, hi, side, bound, worth in [
+        (-1.0, 1.0, 1.0, -1.0 + 3 * little, False),
+        (-1.0, 1.0, 1.0, -1.0 + 5 * little, True),
+        (-1.0, 1.0, -1.0, -1.0 + 3 * little, False),  # hi falls to 1 - 3 little
+        (-1.0, 1.0, -1.0, -1.0 + 5 * little, True),
+        (-little, 1.0, 1.0, 0.0, True),  # it is on now
+        (-little, 1.0, 1.0, -0.5 * little, False),
+        (-1.0, little, -1.0, 0.0, True),
+        (0.0, 1.0, 1.0, 0.0, False),  # nothing new
+    ]:
+        best[0] = bound
+        assert is_worth(lo, hi, side, best, 0) == worth, (lo, hi, side, bound)
+        assert best[0] == (bound if worth else -np.inf)
+
+
+def test_a_round_has_the_shares_that_its_facets_had_then() -> None:
+    """The node's own are those of its last round."""
+    from layercert.search.adaptive.trail import begin_round
+
+    facets = Facets(np.array([1, 3]), np.array([1.0, 1.0]), np.array([0.5, 0.25]))
+    trail, zeros = trail_of(5, 1, True), np.zeros(5)
+    begin_round(trail, 0, zeros, zeros, np.array([0.0, 0.25, 0.0, 2.0, 0.0]), np.ones(1))
+    begin_round(trail, 0, zeros, zeros, np.array([0.0, 1.0, 0.0, 0.5, 0.0]), np.ones(1))
+    found = [done.own.facets for _, done in rounds_of(trail, [facets], [1])]
+    assert [each.neurons.tolist() for each in found if each is not None] == [[1, 3]] * 2
+    shares = np.array([each.shares for each in found if each is not None])
+    assert np.abs(shares - [[0.25, 1.0], [1.0, 0.5]]).max() <= 0.5 / PARTS

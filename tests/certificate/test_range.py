@@ -36,17 +36,20 @@ def claim(
 def forgery(kind: str) -> tuple[Network, Certificate, list[float]]:
     """A network, a false claim, and an unsafe point within its radius."""
     if kind == "clause":
-        # c1 w1 + c2 w2 is -5e33, in float64 4e33 (a sum of two products of 1e50); the size of its terms at x, 1e-340
-        # times 1e250, vanishes where 1e-340 is computed first
+        # c.w is some -1e33, in float64 above 0, whether products and sums are rounded one by one or fused (a sum of two
+        # products is right but for its last digit where they are not); the size of its terms at x, 1e-340 times
+        # 1e250, vanishes where 1e-340 is computed first
         rng = np.random.default_rng(0)
-        while True:
-            c1, c2, w1 = 1e250 * rng.uniform(1, 2), -1e250 * rng.uniform(1, 2), 1e-200 * rng.uniform(1, 2)
-            w2 = -c1 * w1 / c2
-            exact = Fraction(c1) * Fraction(w1) + Fraction(c2) * Fraction(w2)
-            if exact < 0 < (np.array([[c1, c2]]) @ np.array([[w1], [w2]]))[0, 0]:
+        for _ in range(10_000):
+            c, w = np.array([1e250, 1e250, -1e250]) * rng.uniform(1, 2, 3), 1e-200 * rng.uniform(1, 2, 3)
+            w[2] = -(c[0] * w[0] + c[1] * w[1]) / c[2]
+            exact = sum(Fraction(a) * Fraction(b) for a, b in zip(c, w, strict=True))
+            if exact < 0 < (c[None] @ w[:, None])[0, 0]:
                 break
-        net = Network.from_arrays([[[1.0]], [[w1], [w2]]], [[0.0], [0.0, 0.0]])
-        return net, claim(net, [1e-140], [[c1, c2]], 1e-141), [1e-140]
+        else:
+            raise AssertionError("no sum is rounded beyond 0 here")
+        net = Network.from_arrays([[[1.0]], w[:, None].tolist()], [[0.0], [0.0, 0.0, 0.0]])
+        return net, claim(net, [1e-140], [c.tolist()], 1e-141), [1e-140]
     # F = 2.5e-80 - 1e-130 relu(1e-200 v + 2e50) is 0 at v = 5e249, but the product of the weights is 0 in float64
     net = Network.from_arrays([[[1e-200]], [[-1e-130], [0.0]]], [[2e50], [2.5e-80, 0.0]])
     if kind == "radius":

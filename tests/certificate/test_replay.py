@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
-from layercert.certificate.setting import Setting
-from layercert.certificate.step_floats import StepFloats
-from layercert.certify.ascent import Ascent, Better
-from layercert.certify.branch import Branch, goals_of
-from layercert.certify.doubt import Doubt
-from layercert.certify.log import Node
-from layercert.certify.recording import Forest, Plan
+from helpers.replays import replay_on, root_of
+from layercert.certify.ascent import Better
+from layercert.certify.branch import Branch
+from layercert.certify.recording import Plan
 from layercert.certify.replay import Replay
 from layercert.network import Network
-from layercert.problem import robustness
-from layercert.programs.stacks import make_chain
 from layercert.search.adaptive.model import HI, LO, ROWS
 from layercert.search.adaptive.record import Halfspace
-from layercert.search.task import Task
 
 #: The neuron that is fixed in these tests, and one that is open.
 FIXED, OPEN = 2, 4
@@ -32,26 +24,16 @@ def replay_of(plans: dict[int, Plan]) -> Replay:
     net = Network.from_arrays(
         [rng.normal(size=shape) for shape in ((5, 3), (4, 5), (2, 4))], [np.zeros(n) for n in (5, 4, 2)]
     )
-    problem = robustness(net, rng.normal(size=3), math.inf)
-    setting = Setting(net, problem.x, math.inf, 2.0, None)
-    floats, task = StepFloats(setting, 2.0), Task(problem, make_chain("default", problem.norm), 2.0)
-    with np.errstate(all="ignore"):
-        ascent = Ascent(task, setting, None, lambda: floats.start)
-        replay = Replay(floats, problem.clauses[0], ascent, Doubt(floats))
-    replay.forest = Forest(2.0)
+    replay = replay_on(net, rng.normal(size=3), 2.0)
     replay.forest.plans = plans
-    assert (floats.start.side[0, [FIXED, OPEN]] == 0).all()
+    assert (replay.floats.start.side[0, [FIXED, OPEN]] == 0).all()
     return replay
 
 
 def branch_of(replay: Replay, plan: Plan, phase: int) -> Branch:
     """A node in which one neuron was fixed on a side."""
-    start, n = replay.floats.start, replay.log.neurons
-    own = Halfspace(np.full(n, 0.5), np.zeros(n), np.ones(1))
-    branch = Branch(
-        Node(), plan, start.lo[0].copy(), start.hi[0].copy(), start.phase[0].copy(), np.full(2 * n, -1, np.int64), None,
-        goals_of(plan, 2.0, own),
-    )  # fmt: skip
+    n = replay.log.neurons
+    branch = root_of(replay, plan, Halfspace(np.full(n, 0.5), np.zeros(n), np.ones(1)))
     branch.phase[FIXED] = phase
     (branch.lo if phase > 0 else branch.hi)[FIXED] = 0.0
     return branch

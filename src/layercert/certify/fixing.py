@@ -3,29 +3,37 @@
 The format knows no fixing, and needs none: where a neuron has one side left, the node is split there, and the part with
 the other side is closed by the very halfspace that fixed it. All these leaves share one objective, since a multiplier
 of a side counts only where the side is known; those with a multiplier t > 0 of their own have a copy.
+
+The search excludes all sides by one halfspace, in which the other neurons have their chords. Here each leaf comes
+behind those before it, and a neuron that is on has A z in place of A (su z + iu). With A < 0 that is more for z <= hi,
+as at all unsafe points, and less where the ball goes on beyond hi: there a leaf may be lost. So the order matters.
+Of those that are lost in any order a few are split, and their other part is closed by itself: all that the search told
+of the node later, and of those below it, has their sides.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from layercert.arrays import Indices, Mask, Vector
 from layercert.certificate.step_floats import Halfspaces, regions_of
 from layercert.certify.aims import rounded_to, stacked
-from layercert.certify.branch import Branch
+from layercert.certify.branch import Branch, Goal
 from layercert.certify.facets import needs_with_facets
 from layercert.certify.log import Aim, Node, Step
-from layercert.certify.recording import in_range, scaled
+from layercert.certify.recording import Plan, in_range, scaled
 from layercert.search.adaptive.record import Fixed, Halfspace
 
 if TYPE_CHECKING:
     from layercert.certify.replay import Replay
 
 _NOTHING = np.zeros(0, np.int64)
+#: So many neurons that the search fixed, and that are lost behind the others, are split: each may take some programs.
+FEW = 4
 
 
 @dataclass
@@ -39,8 +47,18 @@ class _Leaves:
     hi: Any
     phase: Any
 
-    def some(self, which: Mask) -> tuple[Indices, Vector, Vector]:
+    def some(self, which: Mask | Indices) -> tuple[Indices, Vector, Vector]:
         return self.neurons[which], self.sides[which], self.multipliers[which]
+
+
+class _Tried(NamedTuple):
+    """The leaves of some neurons in some order, their objectives and halfspaces, and which of these exclude them."""
+
+    leaves: _Leaves
+    regions: Any
+    owns: list[Halfspace]
+    halves: Halfspaces
+    closed: Mask
 
 
 def fix_known(replay: Replay, branch: Branch, regions: Any, at: int) -> None:
@@ -53,14 +71,16 @@ def fix_known(replay: Replay, branch: Branch, regions: Any, at: int) -> None:
     fix_told(replay, branch, regions, at, [(own, fixed) for own, fixed in found if fixed is not None])
 
 
-def fix_told(replay: Replay, branch: Branch, regions: Any, at: int, found: list[tuple[Halfspace, Fixed]]) -> None:
-    """Fix at a node, line `at` of the regions, what some halfspaces fix."""
+def fix_told(
+    replay: Replay, branch: Branch, regions: Any, at: int, found: list[tuple[Halfspace, Fixed]], aside: bool = False
+) -> None:
+    """Fix at a node, line `at` of the regions, what some halfspaces fix; `aside`: few that are lost are split."""
     some = [(own, fixed) for own, fixed in found if len(fixed.neurons)]
     if not some:
         return
     branch.lo, branch.hi, branch.phase = (part[at].copy() for part in regions[:3])
     for known, fixed in some:
-        _fix(replay, branch, fixed, rounded_to(scaled(known)), scale_of(known))
+        _fix(replay, branch, fixed, rounded_to(scaled(known)), scale_of(known), aside)
     own = regions_of(branch.lo[None], branch.hi[None], branch.phase[None])
     for whole, mine in zip(regions, own, strict=True):
         whole[at] = mine[0]
@@ -72,7 +92,7 @@ def scale_of(own: Halfspace) -> float:
     return math.ldexp(1.0, math.frexp(top)[1]) if top > 0.0 else 1.0
 
 
-def _fix(replay: Replay, branch: Branch, fixed: Fixed, own: Halfspace, scale: float) -> None:
+def _fix(replay: Replay, branch: Branch, fixed: Fixed, own: Halfspace, scale: float, aside: bool) -> None:
     """Split off what a halfspace excludes, as far as the checker's bounds exclude it too."""
     neurons, sides, by = fixed
     by = in_range(np.where(np.isfinite(by), by / scale, 0.0)).astype(np.float32).astype(np.float64)
@@ -80,16 +100,49 @@ def _fix(replay: Replay, branch: Branch, fixed: Fixed, own: Halfspace, scale: fl
     first = np.zeros(len(neurons), np.bool_)
     first[np.unique(neurons, return_index=True)[1]] = True  # without any side left: one of them is enough
     left = neurons[free & first], sides[free & first], by[free & first]
-    while len(left[0]):
-        leaves = _leaves(branch, *left)
-        some = regions_of(leaves.lo, leaves.hi, leaves.phase)
-        owns = [_own(own, int(i), float(t)) for i, _, t in zip(*left, strict=True)]
-        halves = replay.halfspaces(some, stacked(owns))
-        closed = replay.floats.excluded(halves)
-        if closed.all():
-            _split_off(replay, branch, leaves, some, owns, halves, own)
-            return
-        left = leaves.some(closed)
+    if not len(left[0]):
+        return
+    tried = _tried(replay, branch, left, own)
+    if tried.closed.any() and not tried.closed.all():  # who is not excluded behind others may be before them
+        again = _tried(replay, branch, tried.leaves.some(np.argsort(tried.closed, kind="stable")), own)
+        tried = max(tried, again, key=lambda one: int(one.closed.sum()))
+    while tried.closed.any() and not tried.closed.all():
+        tried = _tried(replay, branch, tried.leaves.some(tried.closed), own)
+    if tried.closed.any():
+        _split_off(replay, branch, tried, own)
+    lost = branch.phase[neurons] == 0
+    lost &= free & first
+    if aside and 0 < lost.sum() <= FEW:
+        for i, side, t in zip(neurons[lost].tolist(), sides[lost], by[lost], strict=True):
+            _set_aside(replay, branch, i, side, _own(own, i, float(t)))
+
+
+def _set_aside(replay: Replay, branch: Branch, neuron: int, side: float, own: Halfspace) -> None:
+    """Split a neuron that the search fixed on this side. The part with the other one is closed by itself, later; what
+    was told of the node from here on holds in the branch again."""
+    node, splits = branch.node, [replay.log.add(np.zeros(1, np.int64), _NOTHING) for _ in range(2)]
+    node.neuron, node.children, node.splits = neuron, [Node(), Node()], splits
+    stays, goes = (0, 1) if side > 0 else (1, 0)
+    part = replace(
+        branch, node=node.children[goes], plan=Plan(owns=[own]), lo=branch.lo.copy(), hi=branch.hi.copy(),
+        phase=branch.phase.copy(), given_by=branch.given_by.copy(), rows=branch.plan.rows or branch.rows,
+        goals=[Goal(own, closes=True)], better=None, tries=0, gap=np.inf,
+    )  # fmt: skip
+    branch.node = node.children[stays]
+    for one, at, own_side in ((part, goes, -side), (branch, stays, side)):
+        one.given_by[2 * neuron + at] = splits[at]
+        one.phase[neuron] = own_side
+        (one.lo if own_side > 0 else one.hi)[neuron] = 0.0
+    replay.aside.append(part)
+
+
+def _tried(replay: Replay, branch: Branch, left: tuple[Indices, Vector, Vector], own: Halfspace) -> _Tried:
+    """Is the other side of each of these neurons excluded, behind those before it?"""
+    leaves = _leaves(branch, *left)
+    some = regions_of(leaves.lo, leaves.hi, leaves.phase)
+    owns = [_own(own, int(i), float(t)) for i, _, t in zip(*left, strict=True)]
+    halves = replay.halfspaces(some, stacked(owns))
+    return _Tried(leaves, some, owns, halves, replay.floats.excluded(halves))
 
 
 def _own(own: Halfspace, neuron: int, multiplier: float) -> Halfspace:
@@ -111,11 +164,9 @@ def _leaves(branch: Branch, neurons: Indices, sides: Vector, multipliers: Vector
     return _Leaves(neurons, sides, multipliers, lo, hi, phase)
 
 
-def _split_off(
-    replay: Replay, branch: Branch, leaves: _Leaves, some: Any, owns: list[Halfspace], halves: Halfspaces,
-    own: Halfspace,
-) -> None:  # fmt: skip
+def _split_off(replay: Replay, branch: Branch, tried: _Tried, own: Halfspace) -> None:
     """The leaves as parts of the proof; the branch goes on with the neurons on the sides that are left."""
+    leaves, some, owns, halves, _ = tried
     parts = []
     shared = Aim(_alpha(own, branch), own.beta, own.weights, own.facets)  # before the branch changes
     for i, side in zip(leaves.neurons, leaves.sides, strict=True):
@@ -139,7 +190,7 @@ def _split_off(
         branch.phase[i] = side
         (branch.lo if side > 0 else branch.hi)[i] = 0.0
     replay.moves(parts, some, halves, own.facets is not None, np.ones(len(parts), np.bool_))
-    events = _events(replay, parts, leaves, some, owns, halves)
+    events = _events(replay, parts, tried)
     for at, (leaf, mine) in enumerate(zip(parts, owns, strict=True)):
         aim = shared if mine.beta is own.beta else shared._replace(beta=mine.beta)
         leaf.node.steps.append(Step(events + at, aim))
@@ -153,10 +204,9 @@ def _alpha(own: Halfspace, branch: Branch) -> Vector:
     return np.where(on, 1.0, np.where(off, 0.0, own.alpha))
 
 
-def _events(
-    replay: Replay, parts: list[Branch], leaves: _Leaves, some: Any, owns: list[Halfspace], halves: Halfspaces
-) -> int:
+def _events(replay: Replay, parts: list[Branch], tried: _Tried) -> int:
     """What the leaves' halfspaces rest on; the number of the first one's event."""
+    leaves, some, owns, halves, _ = tried
     coef, given_by = halves.uppers.coef, np.stack([leaf.given_by for leaf in parts])
     beta = np.where(some.side != 0, np.stack([mine.beta for mine in owns]), 0.0)
     facets = [mine.facets for mine in owns]

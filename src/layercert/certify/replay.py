@@ -71,6 +71,7 @@ class Replay:
         self.log = Log(self.setting.network.widths)
         self.exact_slopes = False
         self.repaired = 0
+        self.aside: list[Branch] = []  # parts of nodes that are worked on, which wait
         network = self.setting.network
         self.thorough = suited(network).together == 1 or (network.L > 2 and network.neurons >= MOVED)
         rows, none = 2 * self.log.neurons, np.zeros(0, np.float32)
@@ -106,6 +107,8 @@ class Replay:
             for branch in batch:
                 if not branch.done:
                     stack.extend(reversed(self._children(branch)))
+            stack += self.aside
+            self.aside = []
         return self.log.pack(self.exact_slopes, m)
 
     def halfspaces(self, regions: Any, own: Objectives) -> Halfspaces:

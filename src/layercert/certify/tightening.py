@@ -66,6 +66,15 @@ class Bounded(NamedTuple):
     own: Digest
 
 
+class Passed(NamedTuple):
+    """Rows of one layer after their passes: the coefficients of all neurons below, multipliers of the cap, bounds."""
+
+    uses: Uses
+    trace: Matrix
+    lams: Vector
+    values: Vector
+
+
 class Told(NamedTuple):
     """Rows that the search used in one round (record.Tightened), with numbers that can be stored."""
 
@@ -94,9 +103,8 @@ def tighten(ground: Ground, model: Model, node: Node, slips: Slips, none: FacetL
         if k > 0:
             line_moves_of(node.regions, node.at, node.given_by, slips.start, slips.T, line)
         for begin in range(0, len(free), LANES // 2):
-            uses, trace, lams, values = pass_of(ground, model, node, k, free[begin : begin + LANES // 2], none)
-            values = limits_of(line, trace, values, (lams + uses.pull) * slips.half)
-            own, empty = take_rows(node, uses, trace, lams, values, events, NARROWER, none)
+            passed = pass_of(ground, model, node, k, free[begin : begin + LANES // 2], none)
+            own, empty = take_rows(node, passed, line, slips.half, events, NARROWER)
             if len(own.target) > 0:
                 found.append(own)
             events += len(own.target)
@@ -126,10 +134,8 @@ def follow(ground: Ground, node: Node, slips: Slips, told: Told, none: FacetLane
             line_moves_of(node.regions, node.at, node.given_by, slips.start, slips.T, line)
         uses, trace = told_uses(node, told, rows[:count], noff[k], none), np.zeros((noff[k], count))
         lams = told.lams[rows[:count]]
-        G, c, size = functions(ground, node.regions, node.halves, k, uses, trace)
-        values = least(ground.reach, G, c, size, node.halves, uses.half, lams)
-        values = limits_of(line, trace, values, (lams + uses.pull) * slips.half)
-        own, empty = take_rows(node, uses, trace, lams, values, events, NARROWER_TOLD, none)
+        passed = Passed(uses, trace, lams, bounds_of(ground, node, k, uses, trace, lams))
+        own, empty = take_rows(node, passed, line, slips.half, events, NARROWER_TOLD)
         if len(own.target) > 0:
             found.append(own)
         events += len(own.target)
@@ -159,11 +165,22 @@ def told_uses(node: Node, told: Told, rows: Indices, below: int, none: FacetLane
 
 
 @njit
-def take_rows(
-    node: Node, uses: Uses, trace: Matrix, lams: Vector, values: Vector, events: int, share: float, none: FacetLanes
-) -> tuple[Bounded, int]:
+def bounds_of(ground: Ground, node: Node, k: int, uses: Uses, trace: Matrix, lams: Vector) -> Vector:
+    """What rows prove on the cap with these multipliers of it; `trace` is filled."""
+    G, c, size = functions(ground, node.regions, node.halves, k, uses, trace)
+    return least(ground.reach, G, c, size, node.halves, uses.half, lams)
+
+
+@njit
+def take_rows(node: Node, passed: Passed, line: Vector, half: float, events: int, share: float) -> tuple[Bounded, int]:
     """What some rows of one layer proved goes into the node's bounds; those that were worth it, their events numbered
-    from `events` on, and a neuron that is left without any value, or -1."""
+    from `events` on, and a neuron that is left without any value, or -1.
+
+    line: how far upper lines below can move, half: how far the node's halfspace can (doubt.py); rows count for that
+    much less.
+    """
+    uses, trace, lams = passed.uses, passed.trace, passed.lams
+    values = limits_of(line, trace, passed.values, (lams + uses.pull) * half)
     regions, empty = node.regions, -1
     which = worth(values, uses.neuron, uses.side, regions.lo[node.at], regions.hi[node.at], share)
     rests = np.full(len(which), -1, np.int64)
@@ -174,7 +191,7 @@ def take_rows(
     own = digest(trace, side, uses.slopes, uses.splits, node.given_by, which, rests)
     used = Uses(
         uses.node[which], uses.half[which], uses.neuron[which], uses.side[which], uses.pull[which], uses.slopes,
-        uses.splits, none,
+        uses.splits, uses.facets,
     )  # fmt: skip
     values = values[which]
     gone = take(regions, used, values)
@@ -200,10 +217,8 @@ def open_neurons(ground: Ground, node: Node, k: int) -> Indices:
 
 
 @njit
-def pass_of(
-    ground: Ground, model: Model, node: Node, k: int, neurons: Indices, none: FacetLanes
-) -> tuple[Uses, Matrix, Vector, Vector]:
-    """Both sides of some neurons: the rows, the coefficients of all neurons below, multipliers, bounds."""
+def pass_of(ground: Ground, model: Model, node: Node, k: int, neurons: Indices, none: FacetLanes) -> Passed:
+    """Both sides of some neurons."""
     m, below = 2 * len(neurons), ground.net.noff[k]
     both, side = np.concatenate((neurons, neurons)), np.ones(m)
     side[len(neurons) :] = -1.0
@@ -218,7 +233,7 @@ def pass_of(
         lams = cap_multipliers(G, node.cap, model)
         if turn == 0 and moves:
             move(model, node, k, uses, G, trace, lams)
-    return uses, trace, lams, least(ground.reach, G, c, size, node.halves, half, lams)
+    return Passed(uses, trace, lams, least(ground.reach, G, c, size, node.halves, half, lams))
 
 
 @njit
