@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Interval:
     """low <= value <= high, each side perhaps strict or (None) open to infinity."""
 
@@ -46,7 +46,7 @@ class Interval:
         return above and below
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """sum of c * y_j over `coefficients` <= bound (or <, if strict)."""
 
@@ -60,7 +60,7 @@ class Row:
         return value < self.bound or (value == self.bound and not self.strict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Case:
     """A box of inputs and, over it, the union of `regions`: in each of them all rows hold."""
 

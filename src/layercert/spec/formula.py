@@ -37,7 +37,7 @@ class Linear:
         return Linear({}).plus(self, factor)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Bound:
     """input <= value (upper) or input >= value, strictly or not."""
 
@@ -47,7 +47,7 @@ class Bound:
     strict: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tree:
     """A conjunction ("and") or disjunction ("or"); an empty "and" is true, an empty "or" false."""
 

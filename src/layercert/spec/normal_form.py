@@ -22,7 +22,7 @@ MOST_PARTS = 10_000_000
 TRIES = 200_000
 
 
-@dataclass
+@dataclass(slots=True)
 class Conjunction:
     """Bounds of some inputs, and rows that all hold."""
 

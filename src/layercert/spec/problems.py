@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from layercert.arrays import SMALLEST, Vector, gamma
+from layercert.arrays import SMALLEST, Matrix, Vector, gamma
 from layercert.errors import SpecError
 from layercert.network import Network
 from layercert.norms import Norm
@@ -76,10 +76,14 @@ def _scale(row: Row) -> Fraction:
     return Fraction(whole, common * (1 << (top.bit_length() - 1)))
 
 
-def hull_problem(cases: Sequence[Case], network: Network) -> Problem:
-    """The regions of several cases, in their order, as clauses over the least box that contains all of theirs."""
-    ends = [box_of(case) for case in cases]
-    low, high = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+def hull_problem(cases: Sequence[Case], lows: Matrix, highs: Matrix, network: Network) -> Problem:
+    """The regions of several cases, in their order, as clauses over the least box that contains all of theirs.
+
+    Args:
+        lows: The cases' boxes (`box_of`), a row each.
+        highs: Their upper ends.
+    """
+    low, high = lows.min(axis=0), highs.max(axis=0)
     sizes = _output_sizes(network, np.maximum(np.abs(low), np.abs(high)))
     clauses = tuple(Clause(*clause_of(region, sizes)) for case in cases for region in case.regions)
     return Problem(network, np.clip(0.5 * low + 0.5 * high, low, high), clauses, Norm(math.inf), domain=(low, high))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from layercert.errors import SpecError
@@ -50,9 +53,22 @@ def load_spec(path: str | os.PathLike[str]) -> Spec:
 
 def parse_spec(text: str, source: str = "specification") -> Spec:
     """The property in a text; a version line or a network declaration makes it 2.0."""
-    nodes = parse(text, source)
-    heads = {node.head for node in nodes if isinstance(node, Sequence)}
-    if not heads:
-        raise SpecError(f"{source}: no declarations and no assertions; is it a .vnnlib file?")
-    read = read_vnnlib2 if heads & {"vnnlib-version", "declare-network"} else read_vnnlib1
-    return read(nodes, source)
+    with _uncollected():
+        nodes = parse(text, source)
+        heads = {node.head for node in nodes if isinstance(node, Sequence)}
+        if not heads:
+            raise SpecError(f"{source}: no declarations and no assertions; is it a .vnnlib file?")
+        read = read_vnnlib2 if heads & {"vnnlib-version", "declare-network"} else read_vnnlib1
+        return read(nodes, source)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: a tree of millions of nodes has none, and would be walked again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

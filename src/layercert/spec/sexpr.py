@@ -36,7 +36,7 @@ class Place(NamedTuple):
         return SpecError(f"{self.source}, line {self.line}, column {self.column}: {message}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Atom:
     text: str
     place: Place
@@ -46,7 +46,7 @@ class Atom:
         return f'"{self.text}"' if self.quoted else self.text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sequence:
     """A list in round or square brackets."""
 

@@ -38,14 +38,13 @@ def closed_at_once(network: Network, cases: tuple[Case, ...]) -> Mask:
 
 def _closed(network: Network, cases: tuple[Case, ...]) -> Mask:
     """The same for one batch. Bounds hold for points of the hull of all boxes, so rows are rounded for all of it."""
-    problem = hull_problem(cases, network)
+    lows, highs = map(np.array, zip(*(box_of(case) for case in cases), strict=True))
+    problem = hull_problem(cases, lows, highs, network)
     if out_of_range(problem, problem.reach):
         return np.zeros(len(cases), np.bool_)
     owner = np.repeat(np.arange(len(cases)), [len(case.regions) for case in cases])
-    ends = [box_of(case) for case in cases]
-    lo, hi = np.array([low for low, _ in ends])[owner], np.array([high for _, high in ends])[owner]
     side = np.zeros((len(owner), network.neurons), np.int8)
-    boxes = Boxes(lo, hi, side, np.arange(len(owner)), np.zeros(len(owner)))
+    boxes = Boxes(lows[owner], highs[owner], side, np.arange(len(owner)), np.zeros(len(owner)))
     with Workers(build(problem), 1) as workers:
         margin = workers(boxes).margin
     open_cases = np.zeros(len(cases), np.bool_)
