@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import layercert as lc
 from layercert.network import Network
@@ -132,9 +132,9 @@ def balls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
     prove = Ellipsoids.prove
 
-    def told(own: Ellipsoids, model: object, state: object, radius: float, steps: int = 40) -> float:
+    def told(own: Ellipsoids, model: object, state: object, radius: float, **how: float) -> float:
         found.append(radius)
-        return prove(own, model, state, radius, steps)  # type: ignore[arg-type]
+        return prove(own, model, state, radius, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Ellipsoids, "prove", told)
     return found
@@ -156,20 +156,49 @@ def test_a_search_begins_with_ellipsoids_and_a_recorded_one_does_not(monkeypatch
     assert not radii
 
 
+def test_lines_come_first_where_forms_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the first form is a little farther than they prove, but not farther than half the witness."""
+    problem = question(5, (0.0, 1.0), 3)
+    for slow in (0, 10**9):
+        monkeypatch.setattr(search, "SLOW", slow)
+        task = Task(problem, make_chain("default", problem.norm))
+        radii = balls(monkeypatch)
+        bounds = [bound.lower for bound in search._quick_bounds(task, Effort(), None, 0.0, 2.0)]
+        monkeypatch.undo()
+        first = bounds[: -len(radii)]
+        assert bool(first) == (slow == 0)
+        assert radii[0] == pytest.approx(min(1.0, search.LARGER * max(first)) if first else 1.0)
+
+
+def test_multipliers_of_a_ball_begin_in_the_next() -> None:
+    """In units of the input; what does not fit another ball is forgotten."""
+    problem = question(4, None, 3)
+    ellipsoids, radius = Ellipsoids(problem), 1.0
+    model, root = build(problem, radius)
+    first = ellipsoids.prove(model, root, radius, 40)
+    assert 0.0 < first < radius
+    again = ellipsoids.prove(model, root, radius, 1)
+    assert again == pytest.approx(first, rel=1e-3)
+    assert again > proved(problem, radius, 1)
+    known = np.isfinite(ellipsoids.log[0])
+    assert known.any()
+    ellipsoids.log[:, known] = 15.0  # nowhere near positive definite
+    assert ellipsoids.prove(model, root, radius, 1) == pytest.approx(proved(problem, radius, 1), rel=1e-6)
+
+
 def test_a_proof_is_made_where_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock of its own, on which only steps take time: a fiftieth of a second each."""
     problem = question(5, None, 3)
     model, root = build(problem, 2.0)
-    run, turns = ellipsoids.Ascent.run, list[float]()
+    look, turns = ellipsoids.Ascent._look, list[int]()
 
-    def slow(own: ellipsoids.Ascent, steps: int, eased: int = 0) -> Iterator[float]:
-        for far in run(own, steps, eased):
-            turns.append(far)
-            yield far
+    def slow(own: ellipsoids.Ascent, signs: NDArray[np.float32]) -> tuple[ellipsoids.View, NDArray[np.float32]]:
+        turns.append(1)
+        return look(own, signs)
 
-    monkeypatch.setattr(ellipsoids.Ascent, "run", slow)
+    monkeypatch.setattr(ellipsoids.Ascent, "_look", slow)
     monkeypatch.setattr(clock, "now", lambda: 0.02 * len(turns))
     with clock.until(0.2):
         assert Ellipsoids(problem).prove(model, root, 2.0) > 0.0
         assert clock.left() > 0.0
-    assert 1 < len(turns) < 10
+    assert 3 < len(turns) < 10

@@ -1,4 +1,4 @@
-"""An ellipsoid around the neurons' values on a ball of l_2: all neurons of all layers share the ball's budget.
+"""Quadratic forms over the neurons' values on a ball of l_2: all neurons of all layers share the ball's budget.
 
 Bends. On the ball ||w|| <= r let every open neuron be linear but for a bend: with p = 1 where it is on at x, else 0,
 
@@ -8,41 +8,49 @@ exactly. Others are on (h = z) or off (h = 0). So the network is linear in w and
 
     z = zeta + J w + N v,    F = f + g.w + A.v,                                                                      (2)
 
-N strictly lower: a neuron depends on bends of the layers below it. Here -s zeta = |zeta| =: a >= 0, so that s z = -a
-+ s (J w + N v): a bend begins where its neuron has moved by a. It ends at v <= H, which is known of s z on the ball, so
+N strictly lower: a neuron depends on bends of the layers below it. Here -s zeta = |zeta| =: a >= 0, so that u := s z =
+-a + s (J w + N v): a bend begins where its neuron has moved by a. On the ball -L <= u <= H is known, so v <= H, and
 
-    t v^2 <= c v s (J w + N v),    any c >= 0, t = c (1 + a / H),                                                    (3)
+    v^2 - v u = 0,    v^2 - H v <= 0,    v >= 0,    v >= u,    v <= (u + L) H / (H + L).                             (3)
 
-since for v = 0 both sides are zero, and for v > 0 it says t v <= c (v + a), which holds up to v = H.
+The bound. At a point of the ball with F <= 0, for any multipliers c, tau (per bend), l, alpha, sigma, lam (per row F
+and bend), all >= 0,
 
-The ellipsoid. All (3) added to ||w||^2 <= r^2,
+    ||w||^2 >= ||w||^2 + sum c (v^2 - v u) + tau (v^2 - H v) + l F - alpha v - sigma (v - u) - lam (...)
+             = y.M y + rho.y + C,    y = (w, v),                                                                     (4)
+    t = c + tau,    q = sigma - lam H / (H + L),    C = l f - sum (q a + lam L H / (H + L)),
+    rho_w = l g + q s J,    rho_v = l A + c a - tau H + q s N - alpha - sigma + lam.
 
-    q(w, v) = ||w||^2 + sum_i t_i v_i^2 - c_i v_i s_i (J_i w + N_i v) = y.M y <= r^2,    y = (w, v).                 (4)
-
-Where M > 0 this is an ellipsoid that holds the bends of all points of the ball, whatever c is. A linear function b.y
-is at least -r sqrt(b.M^-1 b) on it, and coefficients of bends may be lowered to any smaller number, since v >= 0. M is
-indefinite where the c of a layer are too large for those of the layers below. Its Schur complement by w is
+Where M > 0 the least value of that is C - rho.M^-1 rho / 4, a lower bound of the squared distance. M has c and tau
+alone, so it is the same for all rows. M is indefinite where the c of a layer are too large for those of the layers
+below. Its Schur complement by w is
 
     X = diag(t) - (c s N + N' s c) / 2 - c s J J' s c / 4,                                                           (5)
 
-and M >= 0 where X >= 0. As q is a square of lengths, what it proves at radius d <= r is -d sqrt(b.M^-1 b): one
-ellipsoid proves a distance, min(r, f / sqrt(b.M^-1 b)), and for all clauses at once.
+and M >= 0 where X >= 0.
 
 Why it pays. A line of a neuron holds as if the whole ball were spent on this neuron, and a parabola (quadratic.py)
 shares the ball among neurons of the first layer by absolute values. (4) keeps signs, and goes through all layers. It is
-the Lagrangian of the quadratic program that semidefinite relaxations of networks start from (LipSDP is the case a = 0).
+the Lagrangian of the quadratic program that semidefinite relaxations of networks start from. With tau H = c a there is
+no linear term of v of its own, and {y.M y <= r^2} is an ellipsoid around x; but then a bend is held by one multiplier,
+where its product (c), its range (tau) and its lines (alpha, sigma, lam) want one each (PERFORMANCE.md, 2026-11-19).
 
-Units. Everything below has w in units of r, v in units of H: 0 <= v <= 1, ||w|| <= 1, a in units of H, and rows of F
-are divided by f. So no square leaves the range of doubles unless a coefficient is useless.
+Units. Everything below has w in units of r, v in units of H: 0 <= v <= 1, ||w|| <= 1, a and L in units of H, and
+squared distances in units of r^2. So no square leaves the range of doubles unless a coefficient is useless. The signs s
+are in J and N.
 
 Rounding. (2): J, N and zeta are taken at their word, and hold up to an error of at most e, which goes up the layers
-with the absolute weights; all that is added on the way is `noise` times the size of the terms. In (4) it costs c e,
-since v <= 1. (5): X is computed up to gamma times its terms, and a Cholesky factorisation that comes to its end proves
-X + E >= 0 with a diagonal E, by Demmel's bound |error_ij| <= gamma sqrt(X_ii X_jj), whatever the order of its sums
-(Higham, Accuracy and Stability of Numerical Algorithms, 10.1; Rump, Verification of positive definiteness, 2006). Any
-matrix of entries up to D_i D_j is between -n D^2 and n D^2, which makes it a diagonal. With E, q + v.E v <= ||w||^2 +
-sum of E. A solution of M y = b is taken at its word too: b = M y + rest, and b.y' >= -sqrt(y.M y) sqrt(y'.M y') -
-|rest||y'| by Cauchy and Schwarz in the norm of M.
+with the absolute weights; all that is added on the way is `noise` times the size of the terms. In (4) it costs (c +
+sigma + lam H / (H + L)) e, since v <= 1; H / (H + L) is rounded up, which keeps the line above. Multipliers are the
+numbers that they are, and what is computed from them is wrong by gamma times its terms at most, each of which meets a
+|w_j| or v_i of at most 1. t is rounded down. (5): X is computed up to gamma times its terms, and a Cholesky
+factorisation that comes to its end proves X + E >= 0 with a diagonal E, by Demmel's bound |error_ij| <= gamma sqrt(X_ii
+X_jj), whatever the order of its sums (Higham, Accuracy and Stability of Numerical Algorithms, 10.1; Rump, Verification
+of positive definiteness, 2006). Any matrix of entries up to D_i D_j is between -n D^2 and n D^2, which makes it a
+diagonal. And y.M y >= y.(M + E) y - sum of E, since v <= 1. A solution y' of 2 (M + E) y = -rho is taken at its word
+too: with rest = rho + 2 (M + E) y',
+
+    y.(M + E) y + rho.y = (y - y').(M + E)(y - y') + (rho.y' - rest.y') / 2 + rest.y.                                (6)
 """
 
 from __future__ import annotations
@@ -85,6 +93,7 @@ class Bends:
     J: Matrix
     N: Matrix
     reach: Vector  # H
+    other: Vector  # L
     error: Vector
 
 
@@ -102,7 +111,7 @@ def bends_of(
     is_open: Mask = ~((lo >= 0) | (hi <= 0))  # so is what has no bounds
     neurons = np.flatnonzero(is_open)
     n, count = network.inputs, len(neurons)
-    start, reach, error = np.empty(count), np.empty(count), np.empty(count)
+    start, reach, other, error = np.empty((4, count))
     J, N, first = np.zeros((count, n)), np.zeros((count, count)), [0]
     at = base = 0
     below = Rows(x, np.zeros((0, n)), np.zeros((n, 0)), np.zeros(n))  # outputs of the layer below
@@ -119,6 +128,7 @@ def bends_of(
         H = np.where(on[own], -lo[here][own], hi[here][own])
         H = np.maximum(np.maximum(H, ABOVE_START * a), ABOVE_ERROR * z.error[own] + TINY)
         start[at:end], reach[at:end] = a / H, H
+        other[at:end] = np.maximum(np.where(on[own], hi[here][own], -lo[here][own]), 0.0) / H * (1.0 + 4.0 * EPS)
         moved = radius * np.abs(z.slope[own]).sum(1) + np.abs(z.bends[own]) @ reach[:at]
         error[at:end] = OWN * (z.error[own] + noise * (moved + a)) / H
         J[at:end] = (sign * (radius / H))[:, None] * z.slope[own]
@@ -135,7 +145,7 @@ def bends_of(
     in_units = Rows(rows.value, radius * rows.slope, rows.bends * reach, np.empty(0))
     size = np.abs(in_units.slope).sum(1) + np.abs(in_units.bends).sum(1)
     in_units = Rows(in_units.value, in_units.slope, in_units.bends, OWN * (given + rows.error + noise * size))
-    return Bends(radius, neurons, np.array(first, np.intp), start, J, N, reach, error), in_units
+    return Bends(radius, neurons, np.array(first, np.intp), start, J, N, reach, other, error), in_units
 
 
 def times(W: LinearMap, b: Vector, below: Rows, spread: Vector, noise: float, first: bool = False) -> Rows:
@@ -149,14 +159,24 @@ def times(W: LinearMap, b: Vector, below: Rows, spread: Vector, noise: float, fi
     return Rows(value, np.asarray(W @ below.slope), np.asarray(W @ below.bends), error)
 
 
-class Ellipsoid:
-    """(4) for multipliers c, in units; `found`: M is positive definite, up to E."""
+@dataclass(frozen=True, eq=False)
+class Multipliers:
+    """Of what is linear in (4), per row and each at least 0, in units."""
 
-    def __init__(self, bends: Bends, c: Vector, gram: Matrix) -> None:
+    row: Vector  # l, of F <= 0 as it is given
+    above_zero: Matrix  # alpha, of v >= 0
+    above_line: Matrix  # sigma, of v >= u
+    below_chord: Matrix  # lam, of v <= (u + L) / (1 + L)
+
+
+class Form:
+    """The quadratic form of (4) for multipliers c and tau; `found`: M is positive definite, up to E."""
+
+    def __init__(self, bends: Bends, c: Vector, tau: Vector, gram: Matrix) -> None:
         """`gram` is J J', as floating point has it."""
-        self.bends, self.c = bends, c
+        self.bends, self.c, self.tau = bends, c, tau
         n, (count, inputs) = len(c), bends.J.shape
-        self.t = c * (1.0 + bends.start) * (1.0 - 8.0 * EPS)
+        self.t = (c + tau) * (1.0 - 4.0 * EPS)  # at most t
         X = (gram * (-0.25 * c) - 0.5 * bends.N) * c[:, None]  # its lower half: N has no other
         X[np.arange(n), np.arange(n)] += self.t
         P = np.abs(c[:, None] * bends.N)
@@ -168,45 +188,54 @@ class Ellipsoid:
         # LAPACK wants columns: the transpose, without a copy
         self._factor: Matrix
         self._factor, failed = dpotrf(X.T, lower=0, clean=0, overwrite_a=1) if n else (X, 0)
-        #: how much more than ||w||^2 the squares may be
+        #: what y.M y may be more than y.(M + E) y is, and what the errors of (2) cost
         self.excess = OWN * float((c * bends.error).sum() + self.E.sum())
         pivots = bool((np.diag(self._factor) > 0.0).all())  # false for what is no number
-        self.found = bool(failed == 0 and pivots and math.isfinite(self.excess) and self.excess < 1.0)
+        valid = bool((c >= 0.0).all() and (tau >= 0.0).all())
+        self.found = bool(failed == 0 and pivots and valid and math.isfinite(self.excess))
 
-    def lengths(self, slope: Matrix, bends: Matrix) -> tuple[Vector, Vector]:
-        """L and e for rows b = (slope, bends): b.y >= -L sqrt(||w||^2 + excess) - e on the ball, for all y of (4).
+    def squares(self, rows: Rows, by: Multipliers) -> Vector:
+        """Lower bounds of the squared distances, in units, of the points of the ball where a row is 0 or less."""
+        bends = self.bends
+        J, N, c, share = bends.J, bends.N, self.c, by.row[:, None]
+        top = (1.0 + 4.0 * EPS) / (1.0 + bends.other)  # at least H / (H + L)
+        down = by.below_chord * top
+        q, size_q = by.above_line - down, by.above_line + down
+        alone = by.above_zero + by.above_line + by.below_chord + c * bends.start + self.tau
+        slope = share * rows.slope + q @ J
+        bent = (
+            share * rows.bends + q @ N + (c * bends.start - self.tau) - by.above_zero - by.above_line + by.below_chord
+        )
+        terms = np.abs(share * rows.slope).sum(1) + np.abs(share * rows.bends).sum(1)
+        terms += size_q @ (self._length + np.abs(N).sum(1)) + alone.sum(1)
+        value = by.row * rows.value - q @ bends.start - down @ bends.other
+        terms += np.abs(by.row * rows.value) + size_q @ bends.start + down @ bends.other
+        least, rest = self._least(slope, bent)
+        error = self._terms * terms + rest + by.row * rows.error + size_q @ bends.error + self.excess
+        found = value + least - 2.0 * OWN * error - FEW * (np.abs(value) + np.abs(least)) - TINY
+        valid = (by.row >= 0.0) & (np.stack([by.above_zero, by.above_line, by.below_chord]) >= 0.0).all((0, 2))
+        return np.where(np.isfinite(found) & valid, found, -math.inf)
 
-        Positive coefficients of bends count as zero.
-        """
-        c, J, N = self.c, self.bends.J, self.bends.N
-        b = np.minimum(bends, 0.0)
-        right = b + 0.5 * c * (slope @ J.T)
+    def _least(self, slope: Matrix, bent: Matrix) -> tuple[Vector, Vector]:
+        """(6): half of rho.y' for rows rho = (slope, bent), and what it may err by, for all y of the ball."""
+        c, J, N, t = self.c, self.bends.J, self.bends.N, self.t + self.E
+        right = bent + 0.5 * c * (slope @ J.T)
         v = dpotrs(self._factor, np.asfortranarray(right.T), lower=0)[0].T if len(c) else right
-        u = slope + 0.5 * (v * c) @ J
-        rest = b - ((self.t + self.E) * v - 0.5 * c * (u @ J.T + v @ N.T) - 0.5 * (v * c) @ N)
-        size, moved = np.abs(v) * c, np.abs(u).max(1, initial=0.0)[:, None] * self._length
-        terms = np.abs(b) + (self.t + self.E) * np.abs(v) + 0.5 * c * (moved + np.abs(v) @ np.abs(N).T)
-        terms += 0.5 * size @ np.abs(N)
-        rest = np.abs(rest) + 2.0 * self._terms * terms  # that of w is nothing but rounding
-        of_w = 2.0 * self._terms * (np.abs(slope).sum(1) + size @ self._length)
-        inner = (slope * u).sum(1) + (b * v).sum(1)
-        inner += OWN * self._terms * ((np.abs(slope) * np.abs(u)).sum(1) + (np.abs(b) * np.abs(v)).sum(1))
-        inner += OWN * ((rest * np.abs(v)).sum(1) + of_w * np.abs(u).max(1, initial=0.0))
-        return np.sqrt(np.maximum(inner, 0.0) + TINY) * (1.0 + FEW), OWN * (rest.sum(1) + of_w)
+        v = -0.5 * v
+        w = 0.5 * ((v * c) @ J - slope)
+        size, far = np.abs(v) * c, np.abs(w).max(1, initial=0.0)[:, None]
+        rest = np.abs(bent + 2.0 * t * v - c * (w @ J.T + v @ N.T) - (v * c) @ N)
+        terms = np.abs(bent) + 2.0 * t * np.abs(v) + c * (far * self._length + np.abs(v) @ np.abs(N).T)
+        rest += 2.0 * self._terms * (terms + size @ np.abs(N))
+        of_w = 2.0 * self._terms * (np.abs(slope).sum(1) + size @ self._length)  # nothing but rounding
+        error = (rest * (1.0 + 0.5 * np.abs(v))).sum(1) + of_w * (1.0 + 0.5 * far[:, 0])
+        sizes = (np.abs(slope) * np.abs(w)).sum(1) + (np.abs(bent) * np.abs(v)).sum(1)
+        return 0.5 * ((slope * w).sum(1) + (bent * v).sum(1)), OWN * (error + self._terms * sizes)
 
-    def distances(self, rows: Rows) -> Vector:
+    def distances(self, rows: Rows, by: Multipliers) -> Vector:
         """How far away the points are at least where a row is 0 or less: at most the radius."""
         found = np.zeros(len(rows.value))
-        if not self.found:
-            return found
-        sound = rows.error < 0.5 * rows.value  # false for what is no number
-        f = np.where(sound, rows.value, 1.0)
-        slope, bends = rows.slope / f[:, None], rows.bends / f[:, None]
-        L, e = self.lengths(slope, bends)
-        e = OWN * (e + rows.error / f + FEW * (np.abs(slope).sum(1) + np.abs(bends).sum(1)))
-        far = (1.0 - e) * (1.0 - FEW) / L
-        square = far * far * (1.0 - FEW) - self.excess * (1.0 + FEW)
-        sound &= (e < 1.0) & (square > 0.0)
-        share = np.minimum(np.sqrt(np.where(sound, square, 0.0)) * (1.0 - FEW), 1.0)
-        found[sound] = self.bends.radius * share[sound]
+        if self.found:
+            share = np.sqrt(np.clip(self.squares(rows, by), 0.0, 1.0)) * (1.0 - 4.0 * EPS)
+            found = self.bends.radius * share * (1.0 - 4.0 * EPS)
         return found

@@ -11,7 +11,7 @@ import numpy as np
 from layercert.arrays import Matrix
 from layercert.network import Network
 from layercert.problem import Problem
-from layercert.search.adaptive import curved, cutting, hulled
+from layercert.search.adaptive import curved, cutting, hulled, shared
 from layercert.search.adaptive.ellipsoids import Ellipsoids
 from layercert.search.adaptive.ellipsoids import is_suited as has_ellipsoids
 from layercert.search.adaptive.leaf import Leaves
@@ -21,15 +21,19 @@ from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event, Improve
 from layercert.search.task import Task
 
-#: The first ball with an ellipsoid, as a part of the witness's. What its first multipliers prove grows by about FACTOR
-#: as they ascend, so large is the next ball. Others are LITTLE larger than what was proved.
-ELLIPSOID_SHARE, FACTOR, LITTLE = 0.5, 1.4, 1.04
-#: A distance that is this part of its ball or more was cut off by it; one below that part wants a smaller ball.
-CUT_OFF, TOO_LARGE = 0.97, 0.9
-#: So many balls with ellipsoids that ascend.
-ELLIPSOIDS = 4
-#: Lines are worth another look where they prove a ball so much larger than what the first ellipsoid proved.
-LARGER = 1.8
+#: The first ball with a quadratic form, as a part of the witness's, and at most so many. What its multipliers would
+#: prove without an end of the ball shrinks as the ball grows: the next one goes this part of the way, in logarithms.
+ELLIPSOID_SHARE, ELLIPSOIDS, TOWARDS = 0.5, 8, 0.7
+#: With more neurons than this the first one takes seconds: lines are first, and it is so much larger than what they
+#: prove.
+SLOW, LARGER = 2000, 1.6
+#: Lines are tried too where the forms prove less than this part of the witness's ball, as on deep dense networks. With
+#: a half they cost 256x4 more than they gain (PERFORMANCE.md, 2026-11-19).
+WEAK = 0.25
+#: Who asks about one ball needs no more: single precision may be wrong by so little.
+A_LITTLE = 1.02
+#: A ball is as large as what it proves, or would: between these parts of it.
+TOO_LARGE, TOO_SMALL = 0.95, 1.03
 #: How a ball without unsafe points grows, when no witness is known.
 GROWTH = 3.0
 #: Networks with so many layers, none wider than this, are worked on thoroughly, node by node: the hardest digit of 5x50
@@ -88,7 +92,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         ball = _smaller(task, effort, None, radius, NO_HULLS)
         reached = ball.quick()
         if reached < ball.U and has_ellipsoids(problem):
-            reached = max(reached, Ellipsoids(problem).prove(ball.model, ball.root, ball.cutoff))
+            reached = max(reached, Ellipsoids(problem).prove(ball.model, ball.root, ball.cutoff, enough=A_LITTLE))
         yield Bound(max(0.0, min(reached, ball.U)))
     while True:
         if not again and saved is None and problem.network.neurons > MANY and not task.enough:
@@ -103,6 +107,8 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         ball.proved, saved = proved, None
         if not again:
             task.tree, ball.scheduler = ball.tree, task.scheduler
+        if task.enough > 0.0 and alone and radius >= task.cutoff and shared.is_suited(problem, effort):
+            yield from shared.Shared(ball).run()
         polish = None
         if first is not None:
             polish = ball.polish(first.point - problem.x, problem.clauses.index(first.clause))
@@ -132,45 +138,38 @@ def _smaller(task: Task, effort: Effort, recorder: Recorder | None, radius: floa
 
 
 def _quick_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:
-    """What is proved before there is any tree: by lines, and in l_2 by ellipsoids, whichever go farther."""
+    """What is proved before there is any tree: in l_2 by quadratic forms, elsewhere by lines."""
     if recorder is None and has_ellipsoids(task.problem):
-        ellipsoids, radius = Ellipsoids(task.problem), low + ELLIPSOID_SHARE * (high - low)
-        reached = ellipsoids.prove(*_parts(task, effort, radius), steps=1)
-        yield Bound(reached)
-        lines = 0.0 if reached >= CUT_OFF * radius else _by_lines(task, effort, LARGER * reached)
-        if reached > 0.0 and lines == 0.0:
-            yield from _by_ellipsoids(task, effort, ellipsoids, FACTOR * reached, high)
+        for bound in _by_ellipsoids(task, effort, low, high):
+            low = max(low, bound.lower)
+            yield bound
+        if low >= WEAK * high or (low > 0.0 and task.problem.network.neurons > SLOW):
             return
-        low = max(low, reached, lines)
-        yield Bound(low)
     yield from _first_bounds(task, effort, recorder, low, high)
 
 
-def _by_ellipsoids(task: Task, effort: Effort, ellipsoids: Ellipsoids, radius: float, high: float) -> Iterator[Bound]:
-    """Ellipsoids whose multipliers ascend, in balls that fit what they prove."""
-    low = 0.0
+def _by_ellipsoids(task: Task, effort: Effort, low: float, high: float) -> Iterator[Bound]:
+    """Quadratic forms, in balls that fit what they prove."""
+    ellipsoids, radius = Ellipsoids(task.problem), low + ELLIPSOID_SHARE * (high - low)
+    if task.problem.network.neurons > SLOW:
+        for bound in _first_bounds(task, effort, None, low, high):
+            low = max(low, bound.lower)
+            yield bound
+        radius = min(radius, LARGER * low) if low > 0.0 else radius
     for _ in range(ELLIPSOIDS):
-        radius = min(radius, high)
         reached = ellipsoids.prove(*_parts(task, effort, radius))
         low = max(low, reached)
         yield Bound(low)
-        if low == 0.0 or reached >= high or TOO_LARGE * radius < reached < CUT_OFF * radius:
+        beyond = ellipsoids.beyond if reached > 0.0 else low
+        if reached >= high or beyond == 0.0 or TOO_LARGE * radius < beyond < TOO_SMALL * radius:
             return
-        radius = FACTOR * radius if reached >= CUT_OFF * radius else LITTLE * low
+        radius = min(radius * (beyond / radius) ** TOWARDS, high)
 
 
 def _parts(task: Task, effort: Effort, radius: float) -> tuple[Model, Matrix, float]:
     """The model in a ball, the bounds of its neurons, and its radius."""
     ball = _smaller(task, effort, None, radius, NO_HULLS)
     return ball.model, ball.root, ball.cutoff
-
-
-def _by_lines(task: Task, effort: Effort, radius: float) -> float:
-    """The radius, where lines alone prove it."""
-    if radius <= 0.0:
-        return 0.0
-    ball = _smaller(task, effort, None, radius, NO_HULLS)
-    return ball.U if ball.quick(hopeful=True) >= ball.U else 0.0
 
 
 def _first_bounds(task: Task, effort: Effort, recorder: Recorder | None, low: float, high: float) -> Iterator[Bound]:

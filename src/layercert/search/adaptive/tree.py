@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from layercert.search.adaptive.hulls import Hulls
     from layercert.search.adaptive.model import FacetTable
     from layercert.search.adaptive.program import Programs
+    from layercert.search.adaptive.pseudocosts import Pseudocosts
 
 T = TypeVar("T")
 
@@ -123,6 +124,7 @@ class Ball:
         #: by clause: of the last program that was worth something; nodes below it take them over. They hold in the ball
         #: of that moment, so they are not among the parts: whoever takes these up may know of no witness so near.
         self.facets: dict[int, tuple[FacetTable, Facets]] = {}
+        self.costs: Pseudocosts | None = None  # of splits, where a common tree of all clauses came first (shared.py)
         self.book, self.recorder = recorder, self._recorder(recorder, saved)
 
     def _recorder(self, recorder: Recorder | None, saved: Tree | None) -> BallRecorder | None:

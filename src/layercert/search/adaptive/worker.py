@@ -18,6 +18,7 @@ import numpy as np
 from layercert.arrays import Matrix, Vector
 from layercert.search.adaptive.model import ALPHA, Kept, keep_rows
 from layercert.search.adaptive.node import Node, settle
+from layercert.search.adaptive.pseudocosts import SLIGHT
 from layercert.search.adaptive.record import Halfspace
 from layercert.search.adaptive.trail import rounds_of
 from layercert.search.adaptive.witnesses import Witnesses
@@ -167,6 +168,7 @@ class Worker:
             return
         if all(self.in_tail(node) for node in nodes):
             work = Work(candidates=1, probe_steps=0, steps=2, rounds=1, passes=1)
+        self._advise(nodes)
         batch, timer = self._batch(nodes), clock.timer()
         children, neurons = expand(self.model_of(nodes), self.kept, batch, ball.U, ball.U, work, timer)
         pairs = [self._pair(node, n, children) if neurons[n] >= 0 else [] for n, node in enumerate(nodes)]
@@ -175,7 +177,17 @@ class Worker:
             if not pairs[n]:  # out of time before its turn
                 ball.frontier.replace(node, [node])
             else:
+                if ball.costs is not None and node.bound < 0.0:
+                    ball.costs.add(node, int(neurons[n]), (pairs[n][0].bound, pairs[n][1].bound))
                 yield from self._children(node, pairs[n], children.points[2 * n : 2 * n + 2], int(neurons[n]))
+
+    def _advise(self, nodes: list[Node]) -> None:
+        """Nodes without a bound are split where that brought much before, if that is known."""
+        costs = self.ball.costs
+        for node in nodes:
+            if costs is not None and node.bound < 0.0:
+                best, promise = costs.best(node.state)
+                node.wanted = np.array([best] if promise > SLIGHT else [], np.intp)
 
     def _pair(self, node: Node, n: int, children: Batch) -> list[Node]:
         """The two children of a node that was split."""

@@ -1,0 +1,176 @@
+"""Is there an unsafe point, of whatever target? One tree for all targets, for as long as they are far from closed.
+
+Where the root of a deep network proves nothing, F is far below zero for all targets alike, and F <= 0 says next to
+nothing about the ranges of neurons: those of the whole ball are within some per cent of those at the unsafe points of
+one target (PERFORMANCE.md, 2026-11-19). So the splits are made once, and ranges of neurons are taken once per node for
+all targets that are open in it. What is left of a node's targets goes to trees of their own when few are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layercert.arrays import Matrix, Vector
+from layercert.problem import Problem
+from layercert.search.adaptive.cap import whole_ball
+from layercert.search.adaptive.lanes import Constants
+from layercert.search.adaptive.layers import tighten
+from layercert.search.adaptive.lines import fix
+from layercert.search.adaptive.model import COEF, HI, LO
+from layercert.search.adaptive.node import Node
+from layercert.search.adaptive.pieces import is_sparse
+from layercert.search.adaptive.pseudocosts import SLIGHT, Pseudocosts, try_out
+from layercert.search.adaptive.tree import Ball, Effort
+from layercert.search.events import Bound, Event
+from layercert.system import clock
+
+#: With at most so many targets open a node is left to trees of their own, whose ranges know F.
+FEW = 2
+#: Rounds of tightening at the root and below it, and the passes of each: rows go on where the last node left them.
+ROOT_ROUNDS, ROOT_PASSES = 6, 5
+ROUNDS, PASSES = 2, 2
+#: Rounds go on while they close this share of the worst target's gap.
+WORTHWHILE = 0.03
+#: So are targets whose F is nearer to 0 than this part of the worst one's at the root.
+NEAR = 0.15
+#: And all targets after so many splits, each of which keeps a state per target in memory.
+DEEPEST = 40
+#: With fewer layers splits gain little beyond their own line, and trees that know F from the start are smaller.
+LEAST_LAYERS = 4
+#: Neurons are tried again so many splits later at the soonest.
+APART = 4
+
+
+def is_suited(problem: Problem, effort: Effort) -> bool:
+    """Several targets, many dense layers, and none so narrow that each node has thorough rounds of its own."""
+    network = problem.network
+    deep = network.L >= LEAST_LAYERS and effort.together > 1
+    return deep and len(problem.clauses) > FEW and not is_sparse(network)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """A node of the common tree: the ranges of neurons that hold at all its points, and its open targets' nodes."""
+
+    state: Matrix
+    nodes: list[Node]
+    tried: int = -100  # the depth at which neurons were tried last
+
+    @property
+    def worst(self) -> Node:
+        return min(self.nodes, key=lambda node: node.bound)
+
+
+class Shared:
+    """The common tree of a ball."""
+
+    def __init__(self, ball: Ball) -> None:
+        self.ball, self.worker = ball, ball.workers[0]
+        self._costs = ball.costs = Pseudocosts(len(ball.model.Q))
+        layers = ball.task.problem.network.L
+        self._cap = whole_ball(ball.model.net.inputs, ball.U)
+        self._near = 0.0  # F from here on is for trees of their own
+        self._above = Constants(np.zeros(layers + 1), np.zeros(layers + 1))
+
+    def run(self) -> Iterator[Event]:
+        """Events; in the end the ball's frontier has what is left."""
+        yield Bound(0.0)
+        stack = [group] if (group := self._root()) is not None else []
+        while stack:
+            group = stack.pop()
+            yield Bound(0.0)
+            worst = group.worst
+            if worst.splits == DEEPEST:
+                self._leave(group.nodes)
+                continue
+            yield from self.worker.witnesses.seek(self._nearest(worst), worst.clause)
+            stack += sorted(self._split(group), key=lambda part: part.worst.bound)
+        self.ball.started = True
+
+    def _root(self) -> Group | None:
+        """Cheap bounds of each target, then ranges for all of them; None where that leaves nothing open."""
+        ball, effort = self.ball, self.ball.effort
+        nodes = ball.roots(0, len(ball.model.first) - 1)
+        own = [replace(node, state=node.state.copy()) for node in nodes]
+        for steps, rounds in ((0, 0), (effort.root_steps, 0), (effort.steps, effort.root_rounds)):
+            own = [node for node in own if not node.bound >= ball.U]
+            if own:
+                self.worker.bound(own, steps, rounds, 0)
+        still = {node.clause for node in own if not node.bound >= ball.U}
+        group = Group(ball.root.copy(), [node for node in nodes if node.clause in still])
+        found = self._bounded(group, ROOT_ROUNDS, ROOT_PASSES) if still else None
+        if found is not None:
+            self._near = NEAR * found.worst.bound
+        return found
+
+    def _bounded(self, group: Group, rounds: int, passes: int) -> Group | None:
+        """Its ranges made narrower, and the targets that are open then; None where none is."""
+        ball, state, nodes = self.ball, group.state, group.nodes
+        state[COEF] = 0.0
+        before = -np.inf
+        for _ in range(rounds):
+            if not tighten(ball.model, self.worker.kept, state, self._cap, self._above, passes, clock.timer()):
+                return None
+            clock.check()
+            for node in nodes:
+                np.maximum(node.state[LO], state[LO], out=node.state[LO])
+                np.minimum(node.state[HI], state[HI], out=node.state[HI])
+            self.worker.bound(nodes, self.ball.effort.steps, 0, 0)
+            nodes = [node for node in nodes if not node.bound >= ball.U]
+            if sum(node.bound < self._near for node in nodes) <= FEW:
+                break
+            least = min(node.bound for node in nodes)
+            if least < 0.0 and least - before < -WORTHWHILE * before:
+                break
+            before = least
+        near = [node for node in nodes if not node.bound < self._near]
+        far = [node for node in nodes if node.bound < self._near]
+        self._leave(near if len(far) > FEW else nodes)
+        return Group(state, far, group.tried) if len(far) > FEW else None
+
+    def _split(self, group: Group) -> list[Group]:
+        """The parts of a group that stay open."""
+        ball, costs = self.ball, self._costs
+        worst, tried = group.worst, group.tried
+        neuron, promise = costs.best(group.state)
+        if neuron < 0 or (promise <= SLIGHT and worst.splits >= tried + APART):
+            try_out(self.worker, worst, costs)
+            tried = worst.splits
+            neuron, _ = costs.best(group.state)
+        if neuron < 0:
+            self._leave(group.nodes)
+            return []
+        parts = list[Group]()
+        reached = np.full((2, len(group.nodes)), ball.U)
+        for side in range(2):
+            part = Group(group.state.copy(), [self._child(node) for node in group.nodes], tried)
+            for state in (part.state, *(node.state for node in part.nodes)):
+                fix(state, neuron, 1.0 - 2.0 * side)
+            found = self._bounded(part, ROUNDS, PASSES)
+            if found is not None:
+                bounds = {node.clause: node.bound for node in found.nodes}
+                reached[side] = [bounds.get(node.clause, ball.U) for node in group.nodes]
+                parts.append(found)
+        for n, node in enumerate(group.nodes):
+            costs.add(node, neuron, (reached[0, n], reached[1, n]))
+        return parts
+
+    def _child(self, node: Node) -> Node:
+        """A copy one split deeper."""
+        return replace(node, number=self.ball.frontier.number(), state=node.state.copy(), splits=node.splits + 1)
+
+    def _nearest(self, node: Node) -> Vector:
+        """Where the halfspace of a node comes nearest to x."""
+        return self.worker.bound([replace(node, state=node.state.copy())], 0, 0, 0)[0]
+
+    def _leave(self, nodes: list[Node]) -> None:
+        """To trees of their own, unless rounds that know F close them."""
+        effort = self.ball.effort
+        if nodes:
+            self.worker.bound(nodes, effort.steps, effort.rounds, effort.passes)
+        for node in nodes:
+            if not node.bound >= self.ball.U:
+                self.ball.frontier.push(node)
