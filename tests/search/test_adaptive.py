@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice, pairwise, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -155,6 +156,7 @@ def test_smaller_balls_in_between_change_no_answer(p: float, attacked: bool, mon
 
     monkeypatch.setattr(tree, "PATIENCE", 1)
     monkeypatch.setattr(search, "LOW", 2.0)
+    monkeypatch.setattr(search, "PROGRESS", 1.0)  # more than there is to close
     balls: list[float] = []
     smaller = search._smaller_balls
 
@@ -178,6 +180,28 @@ def test_smaller_balls_in_between_change_no_answer(p: float, attacked: bool, mon
         assert all(bound <= true * (1 + 1e-9) for bound in got.bounds)
         assert got.lower == pytest.approx(true, rel=1e-6)
     assert balls
+
+
+@pytest.mark.parametrize(("bounds", "at"), [([0.1] * 40, [8, 16, 32]), ([1.0 - 0.95**k for k in range(40)], [])])
+def test_smaller_balls_wait_while_the_tree_itself_moves_on(
+    bounds: list[float], at: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree that stands still gets them after 8 rounds, 16 and so on; one that closes a twentieth per round never."""
+    from layercert.search.adaptive import search
+
+    ball = SimpleNamespace(rounds=0, patience=8, proved=0.0, U=1.0, scheduler=None)
+    asked: list[int] = []
+
+    def rounds() -> Iterator[Event]:
+        for bound in bounds:
+            ball.rounds += 1
+            yield Bound(bound)
+
+    monkeypatch.setattr(search, "LOW", 2.0)
+    monkeypatch.setattr(search, "_smaller_balls", lambda *_: asked.append(ball.rounds) or iter(()))
+    task = SimpleNamespace(enough=0.0)
+    assert len(list(search._anytime(task, Effort(), None, ball, rounds()))) == len(bounds)
+    assert asked == at
 
 
 @pytest.mark.parametrize("p", [2.0, math.inf])

@@ -10,6 +10,7 @@ from fractions import Fraction
 from itertools import pairwise, product
 from pathlib import Path
 
+import highspy
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -202,6 +203,29 @@ def test_programs_with_facets_are_tighter_and_never_wrong(monkeypatch: pytest.Mo
             assert less.value - 1e-7 <= more.value <= least + 1e-7
             gained += more.value > less.value + 1e-4 and more.facets is not None
     assert gained > 5
+
+
+def test_programs_without_rows_that_held_nothing_go_on_from_their_basis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where such a row is not basic, as on these coarse weights with ties."""
+    monkeypatch.setattr(cuts, "MANY", 0.0)
+    monkeypatch.setattr(cuts, "IDLE", 0)
+    rng, dropped = np.random.default_rng(11), list[int]()
+    delete = highspy.Highs.deleteRows
+    monkeypatch.setattr(
+        highspy.Highs, "deleteRows", lambda highs, count, rows: dropped.append(count) or delete(highs, count, rows)
+    )
+    for seed in range(6):
+        problem, U = _problem(seed), 0.7
+        hulls, root = _hulls(problem, U)
+        programs = Programs(problem, [csr_array(W) for W in problem.network.weights], root, hulls)
+        for _ in range(15):
+            state = root.copy()
+            for i in rng.choice(programs.free, rng.integers(0, 3), replace=False):
+                fix(state, i, rng.choice([-1.0, 1.0]))
+            if programs.solve(0, state, U) is not None:
+                (model,) = programs._idle[0]
+                assert model.highs.getBasis().valid
+    assert sum(dropped) > 50
 
 
 def test_what_a_program_says_is_proved_in_full() -> None:

@@ -18,10 +18,10 @@ from layercert.arrays import Indices, LinearMap, Mask, Matrix, Vector
 from layercert.facets import Facets
 from layercert.search.adaptive.hulls import Hulls, Lines
 
-#: Rows that hold nothing are dropped at once: a program with all facets that were ever violated takes five times as
-#: long. In the tail nodes are much alike: there those stay that held something in one of so many programs, while there
-#: are no more than this many times the free neurons.
-MANY, IDLE = 0.5, 8
+#: Rows that hold nothing in a second program are dropped: one with all facets that were ever violated takes five times
+#: as long. In the tail nodes are much alike: there those stay that held something in one of so many programs, while
+#: there are no more than this many times the free neurons.
+MANY, IDLE, IDLE_TAIL = 0.5, 1, 8
 
 
 @dataclass
@@ -119,14 +119,20 @@ class Cuts:
         self._rows(csr_array(vstack(parts, format="csr")[order]), np.full(len(order), np.inf))
 
     def age(self, multipliers: Vector, tail: bool) -> None:
-        """A program was solved: drop what holds nothing, in the tail what has held nothing for long."""
+        """A program was solved: drop what holds nothing, in the tail what has held nothing for long.
+
+        A row that is not basic, though its multiplier is 0, stays for now: without it the basis would have a row too
+        few, and the next program nothing to go on from.
+        """
         for layer in self.layers.values():
             layer.idle = np.where(multipliers[layer.row] > 0, 0, layer.idle + 1)
         if tail and len(self) <= MANY * len(self.free):
             return
         gone = np.zeros(len(self), np.bool_)
         for layer in self.layers.values():
-            gone[layer.row[layer.idle > (IDLE if tail else 0)]] = True
+            gone[layer.row[layer.idle > (IDLE_TAIL if tail else IDLE)]] = True
+        if gone.any():
+            gone &= self._are_basic()
         if not gone.any():
             return
         rows = (self.before + np.flatnonzero(gone)).astype(np.int32)
@@ -137,6 +143,15 @@ class Cuts:
             kept = Layer(*(getattr(layer, f.name)[stays] for f in fields(Layer)))
             kept.row = places[kept.row]
             self.layers[k] = kept
+
+    def _are_basic(self) -> Mask:
+        """Which facets the solver's basis does without; all where there is no basis."""
+        import highspy
+
+        basis = self.highs.getBasis()
+        if not basis.valid:
+            return np.ones(len(self), np.bool_)
+        return np.array([status == highspy.HighsBasisStatus.kBasic for status in basis.row_status[self.before :]])
 
     def held(self, multipliers: Vector) -> Vector:
         """How much the facets hold the output of each free neuron."""

@@ -168,7 +168,7 @@ class Programs:
         F, f0 = csr_array(clause.C @ self.outputs.toarray()), clause.C @ self.constants - clause.d
         model = _Model((self.A, self.c), (F, f0), self.free)
         if self.hulls is not None:
-            model.cuts = Cuts(self.hulls, self.free, self.inputs, model.highs, 3 * model.m + model.rows)
+            model.cuts = Cuts(self.hulls, self.free, self.inputs, model.highs, 2 * model.m + model.rows)
             for name, value in _WARM.items():
                 model.highs.setOptionValue(name, value)
         if start is not None:
@@ -220,7 +220,7 @@ class _Found(NamedTuple):
     w: Vector
     h: Vector
     z: Vector
-    line: Vector  # of h >= z
+    line: Vector  # of h >= z: s >= 0
     zero: Vector  # of h >= 0
     upper: Vector  # of h <= slope z + offset
     split: Vector  # of phase z >= 0
@@ -237,7 +237,10 @@ class _Start(NamedTuple):
 
 
 class _Model:
-    """Columns w, h, z, e; rows z - A (w, h) = c, h - z >= 0, h - slope z <= offset, F (w, h) + f0 <= e, and facets."""
+    """Columns w, h, s, e with z = h - s: relu's two lower lines, h >= 0 and s >= 0, are bounds of columns.
+
+    Rows h - s - A (w, h) = c, h - slope z <= offset, F (w, h) + f0 <= e, and facets.
+    """
 
     def __init__(self, outputs: tuple[LinearMap, Vector], clause: tuple[LinearMap, Vector], free: Indices) -> None:
         import highspy
@@ -252,9 +255,8 @@ class _Model:
         matrix = csr_array(
             vstack(
                 [
-                    hstack([-A, unit, none]),
-                    hstack([left, unit, -unit, none]),
-                    hstack([left, unit, -unit, none]),  # the slopes come with the node
+                    hstack([hstack([left, unit]) - A, -unit, none]),
+                    hstack([left, csr_array((m, m)), unit, none]),  # the slopes come with the node
                     hstack([F, csr_array((self.rows, m)), csr_array(-np.ones((self.rows, 1)))]),
                 ],
                 format="csr",
@@ -265,8 +267,8 @@ class _Model:
         lp.num_col_, lp.num_row_ = matrix.shape[1], matrix.shape[0]
         lp.col_cost_ = np.append(np.zeros(matrix.shape[1] - 1), 1.0)
         lp.col_lower_, lp.col_upper_ = np.full(lp.num_col_, -np.inf), np.full(lp.num_col_, np.inf)
-        lp.row_lower_ = np.concatenate([c, np.zeros(m), np.full(m + self.rows, -np.inf)])
-        lp.row_upper_ = np.concatenate([c, np.full(2 * m, np.inf), -f0])
+        lp.row_lower_ = np.concatenate([c, np.full(m + self.rows, -np.inf)])
+        lp.row_upper_ = np.concatenate([c, np.full(m, np.inf), -f0])
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
         lp.a_matrix_.value_ = matrix.data
@@ -298,20 +300,19 @@ class _Model:
         slope = np.where(is_open, np.minimum(hi / np.where(is_open, hi - lo, 1.0), 1.0), 1.0)
         offset = np.where(is_open, np.maximum(-slope * lo, (1.0 - slope) * hi), 0.0)
         # what is proved for unsafe points only must not hold the point: an output that is on is free, z of one off too
-        low = np.concatenate([down, np.where(is_on, -np.inf, 0.0), np.where(phase > 0, 0.0, -np.inf), [-np.inf]])
-        high = np.concatenate([up, np.where(is_open | is_on, np.inf, 0.0), np.where(phase < 0, 0.0, np.inf), [np.inf]])
+        live, free = is_open | is_on, phase == 0
+        low = np.concatenate(
+            [down, np.where(is_on & free, -np.inf, 0.0), np.where(live | ~free, 0.0, -np.inf), [-np.inf]]
+        )
+        high = np.concatenate([up, np.where(live, np.inf, 0.0), np.where(is_on, 0.0, np.inf), [np.inf]])
         self.highs.changeColsBounds(len(low), np.arange(len(low), dtype=np.int32), low, high)
-        live = is_open | is_on
-        rows = np.arange(m, 3 * m, dtype=np.int32)
-        self.highs.changeRowsBounds(
-            2 * m, rows,
-            np.concatenate([np.where(live, 0.0, -np.inf), np.full(m, -np.inf)]),
-            np.concatenate([np.full(m, np.inf), np.where(live, offset, np.inf)]),
-        )  # fmt: skip
+        rows = np.arange(m, 2 * m, dtype=np.int32)
+        self.highs.changeRowsBounds(m, rows, np.full(m, -np.inf), np.where(is_open, offset, np.inf))
         if self.cuts is not None:
             self.cuts.adapt(node, U, live)
         for i in np.flatnonzero(slope != self.slopes):
-            self.highs.changeCoeff(2 * m + int(i), n + m + int(i), -float(slope[i]))
+            self.highs.changeCoeff(m + int(i), n + int(i), 1.0 - float(slope[i]))
+            self.highs.changeCoeff(m + int(i), n + m + int(i), float(slope[i]))
         self.slopes = slope
         began = self.highs.getRunTime()
         give_time(self.highs, self.most)
@@ -325,7 +326,7 @@ class _Model:
         if self.highs.getModelStatus() != self.optimal:
             self.highs.clearSolver()
             return None
-        return self._found(is_open, phase)
+        return self._found(is_open, is_on, phase)
 
     def cut(self, found: _Found, node: Matrix, U: float, tail: bool) -> bool:
         """Add facets that the point of a program violates; are there any?"""
@@ -334,23 +335,26 @@ class _Model:
         violated = VIOLATED_TAIL if tail else VIOLATED
         return self.cuts.look(self.free[found.is_open], node, np.concatenate([found.w, found.h]), U, violated)
 
-    def _found(self, is_open: Mask, phase: Vector) -> _Found | None:
+    def _found(self, is_open: Mask, is_on: Mask, phase: Vector) -> _Found | None:
         n, m = self.n, self.m
         point, reduced, dual = self._solution()
         if not (np.isfinite(point).all() and np.isfinite(reduced).all() and np.isfinite(dual).all()):
             return None  # whatever the solver says of it
+        h, above = point[n : n + m], point[n + m : n + 2 * m]
+        # s is 0 where a neuron is on: what holds it from above there is an upper line
+        zero, line = reduced[n : n + m], reduced[n + m : n + 2 * m]
         return _Found(
             value=float(point[-1]),
             is_open=is_open,
             w=point[:n],
-            h=point[n : n + m],
-            z=point[n + m : n + 2 * m],
-            line=np.maximum(dual[m : 2 * m], 0.0),
-            zero=np.maximum(reduced[n : n + m], 0.0),
-            upper=np.maximum(-dual[2 * m : 3 * m], 0.0),
-            split=np.maximum(phase * reduced[n + m : n + 2 * m], 0.0),
-            mu=np.maximum(-dual[3 * m : 3 * m + self.rows], 0.0),
-            facets=np.maximum(-dual[3 * m + self.rows :], 0.0),
+            h=h,
+            z=h - above,
+            line=np.maximum(line, 0.0),
+            zero=np.maximum(zero, 0.0),
+            upper=np.maximum(-np.where(is_on, line, dual[m : 2 * m]), 0.0),
+            split=np.where(phase == 0, 0.0, np.maximum(np.where(is_on, zero, line), 0.0)),
+            mu=np.maximum(-dual[2 * m : 2 * m + self.rows], 0.0),
+            facets=np.maximum(-dual[2 * m + self.rows :], 0.0),
         )
 
     def _solution(self) -> tuple[Vector, Vector, Vector]:

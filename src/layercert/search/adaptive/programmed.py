@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from layercert.search.adaptive.program import Multipliers
     from layercert.search.adaptive.worker import Worker
 
-#: At most so many programs for one node, while each closes this share of the gap or fixes a neuron.
-PROGRAMS, PROGRAM_SHARE = 6, 0.2
+#: At most so many programs for one node, while each closes this share of the gap or fixes so many neurons.
+PROGRAMS, PROGRAM_SHARE, PROGRAM_FIXED = 6, 0.2, 10
 #: What a node's halfspace is made of.
 PARAMETERS = [ALPHA, BETA, SHARE, COEF]
 #: A program tells what to split if it is no further below U than this many times the bound that is known.
@@ -45,10 +45,10 @@ def bound_by_programs(worker: Worker, node: Node) -> Vector | None:
         if found is None:
             break
         point, fixed = found.step, prove(worker, node, found)
-        if node.bound < ball.U and not worker.in_tail(node):
+        if ball.hulls is None and node.bound < ball.U:  # with facets fixing has tightened what the node has
             worker.bound([node], effort.steps, 1, 1)
         little = ball.U - node.bound > (1.0 - PROGRAM_SHARE) * (ball.U - before)
-        if node.bound >= ball.U or (little and not fixed):
+        if node.bound >= ball.U or (little and fixed < PROGRAM_FIXED):
             break
     return point
 

@@ -53,6 +53,8 @@ CHEAP_ROUNDS = 2
 #: Where the bound stays below LOW times U, smaller balls are tried, at most STAGES of them, with as many rounds in all
 #: as the ball's patience; then that doubles.
 LOW, STAGES = 0.95, 6
+#: But not while the tree itself closes this part of its gap to U in so many rounds: a smaller ball costs a root.
+PROGRESS, ROUNDS = 0.2, 8
 #: The first of them goes this part of the way to U, each further one twice as much, up to a half.
 FIRST_SHARE, HALF = 0.125, 0.5
 
@@ -222,11 +224,17 @@ def _anytime(
     On the ball of a far witness a hard network may have no bound at all for long, while half that ball is easy. Whoever
     asks about one radius gets no answer from smaller ones. A cluster is not kept waiting for them.
     """
+    tree = before = 0.0  # the bound of the ball's own tree, and what it was when it was looked at last
     for event in events:
         yield event
         if isinstance(event, Bound):
-            ball.proved = max(ball.proved, event.lower)
+            tree, ball.proved = event.lower, max(ball.proved, event.lower)
         if ball.rounds >= ball.patience and ball.proved < LOW * ball.U and not task.enough and ball.scheduler is None:
+            moves = tree - before > PROGRESS * (ball.U - before)
+            before = tree
+            if moves:
+                ball.patience = int(ball.rounds) + ROUNDS
+                continue
             for found in _smaller_balls(task, effort, recorder, (ball.proved, ball.U), ball.patience):
                 if isinstance(found, Bound):
                     ball.proved = max(ball.proved, found.lower)
