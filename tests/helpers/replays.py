@@ -22,10 +22,10 @@ from layercert.search.adaptive.record import Halfspace
 from layercert.search.task import Task
 
 
-def replay_on(net: Network, x: Vector, radius: float) -> Replay:
+def replay_on(net: Network, x: Vector, radius: float, intervals: bool = False) -> Replay:
     """The maker of a proof of the first clause on a ball in l_inf, of a search that nobody recorded."""
     problem = robustness(net, x, math.inf)
-    setting = Setting(net, problem.x, math.inf, radius, None)
+    setting = Setting(net, problem.x, math.inf, radius, None, intervals)
     floats, task = StepFloats(setting, 2.0), Task(problem, make_chain("default", problem.norm), radius)
     with np.errstate(all="ignore"):
         ascent = Ascent(task, setting, None, lambda: floats.start)

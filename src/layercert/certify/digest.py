@@ -2,7 +2,8 @@
 
 A pass with coefficient A at a neuron needs of it, by the rules of docs/certificate-format.md:
 
-    A > 0    nothing: S = A alpha is below A relu(z) for every alpha of [0, 1]; 1 where it is on, 0 where it is off
+    A > 0    nothing: S = A alpha is below A relu(z) for every alpha of [0, 1]; 1 where it is on, 0 where it is off.
+             But where lo = hi = 0 each bound gives a side of its own: there the one that gives its side
     A < 0    its bounds lo and hi where it is open, the one that gives its side where it is not
     beta > 0 the bound that gives its side
     a facet  the bounds of its inputs at which its line is highest: lo only where it is above zero, since outputs are
@@ -87,7 +88,13 @@ def stored(known: Snapshot, rows: Indices, phase: Signs, moved: NeuronRows) -> N
 
 
 @njit
-def needs(trace: Matrix, side: Signs, beta: Matrix, given_by: Indices) -> tuple[Indices, Indices]:
+def needs_bounds(A: float, beta: float, side: int, lo: float, hi: float) -> bool:
+    """Does a pass with the coefficient A at a neuron, and the multiplier beta of its side, need its bounds?"""
+    return A < 0.0 or (side != 0 and beta != 0.0) or (A > 0.0 and lo >= 0.0 and hi <= 0.0)
+
+
+@njit
+def needs(trace: Matrix, regions: Regions, beta: Matrix, given_by: Indices) -> tuple[Indices, Indices]:
     """Of the pass of each node's halfspace (a column of `trace`), the events that gave the bounds it needs: counts, and
     all in a row. A node has a line in each of the others.
 
@@ -99,8 +106,8 @@ def needs(trace: Matrix, side: Signs, beta: Matrix, given_by: Indices) -> tuple[
     for r in range(m):
         before = total
         for i in range(below):
-            s = side[r, i]
-            if trace[i, r] < 0.0 or (s != 0 and beta[r, i] != 0.0):
+            s = regions.side[r, i]
+            if needs_bounds(trace[i, r], beta[r, i], s, regions.lo[r, i], regions.hi[r, i]):
                 for end in range(2):
                     if (s == 0 or (s > 0) == (end == 0)) and given_by[r, 2 * i + end] >= 0:
                         out[total] = given_by[r, 2 * i + end]
@@ -179,9 +186,12 @@ def input_needs(facets: FacetLanes, starts: Indices, coef: Matrix, side: Signs, 
 
 @njit
 def digest(
-    trace: Matrix, side: Signs, slopes: Matrix, splits: Matrix, given_by: Indices, which: Indices, own: Indices
-) -> Digest:
-    """The rows `which` of a node; own: for each the event of its halfspace, -1 where it does not use that."""
+    trace: Matrix, place: tuple[Regions, int], slopes: Matrix, splits: Matrix, given_by: Indices, which: Indices,
+    own: Indices,
+) -> Digest:  # fmt: skip
+    """The rows `which` of a node; place: the node as a line of the regions; own: for each row the event of its
+    halfspace, -1 where it does not use that."""
+    regions, node = place
     below, m = len(trace), len(which)
     many = len(splits) > 0
     count, slope_count, split_count = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
@@ -196,9 +206,9 @@ def digest(
             deps[d] = own[t]
             d += 1
         for i in range(below):
-            A, s = trace[i, r], side[i]
+            A, s = trace[i, r], regions.side[node, i]
             beta = splits[i, r] if many else 0.0
-            if A < 0.0 or (s != 0 and beta != 0.0):
+            if needs_bounds(A, beta, s, regions.lo[node, i], regions.hi[node, i]):
                 for end in range(2):
                     if (s == 0 or (s > 0) == (end == 0)) and given_by[2 * i + end] >= 0:
                         deps[d] = given_by[2 * i + end]

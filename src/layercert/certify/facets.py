@@ -76,7 +76,8 @@ def needs_with_facets(
     chord = coef.T < 0
     alone = lanes.share == 1.0
     chord[lanes.lane[alone], lanes.neuron[alone]] &= regions.side[lanes.lane[alone], lanes.neuron[alone]] != 0
-    hit = chord | ((regions.side != 0) & (beta != 0))
+    pinned = (coef.T > 0) & (regions.lo >= 0) & (regions.hi <= 0)  # each bound gives a side of its own
+    hit = chord | pinned | ((regions.side != 0) & (beta != 0))
     needed = np.zeros(given_by.shape, np.bool_)
     needed[:, 0::2], needed[:, 1::2] = hit & (regions.side >= 0), hit & (regions.side <= 0)
     starts = np.cumsum([0, *setting.network.widths])

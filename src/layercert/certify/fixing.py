@@ -215,7 +215,7 @@ def _events(replay: Replay, parts: list[Branch], tried: _Tried) -> int:
     else:
         from layercert.certify.digest import needs
 
-        counts, deps = needs(coef, some.side, beta, given_by)
+        counts, deps = needs(coef, some, beta, given_by)
     # where A > 0 a neuron needs nothing if its slope is that of its side; that of a neuron fixed just before is not
     ends, own = np.cumsum(counts), []
     for at, (begin, end) in enumerate(zip(ends - counts, ends, strict=True)):

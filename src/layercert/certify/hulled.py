@@ -153,7 +153,7 @@ class HulledRows:
         if not len(good):
             return []
         own = np.full(len(good), -1, np.int64)
-        found = digest(trace, regions.side[0, :first], slopes, np.zeros((0, 0)), self.given_by, good, own)
+        found = digest(trace, (regions, 0), slopes, np.zeros((0, 0)), self.given_by, good, own)
         if k > 1:
             found = self._with_inputs(found, trace, uses, good)
         side, sizes = regions.side[0], floats.setting.entries.counts

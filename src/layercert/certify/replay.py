@@ -266,7 +266,7 @@ class Replay:
             coef, given_by = halves.uppers.coef, np.stack([batch[at].given_by for at in going])
             beta = np.where(some.side != 0, own.beta, 0.0)
             if own.facets is None:
-                counts, deps = needs(coef, some.side, beta, given_by)
+                counts, deps = needs(coef, some, beta, given_by)
             else:
                 counts, deps = needs_with_facets(coef, some, beta, given_by, own.facets, self.setting)
             events = self.log.add(counts, deps) + np.arange(len(going))

@@ -187,8 +187,7 @@ def take_rows(node: Node, passed: Passed, line: Vector, half: float, events: int
     for t in range(len(which)):
         if lams[which[t]] > 0.0 or uses.pull[which[t]] > 0.0:
             rests[t] = node.event
-    side = regions.side[node.at, : len(trace)]
-    own = digest(trace, side, uses.slopes, uses.splits, node.given_by, which, rests)
+    own = digest(trace, (regions, node.at), uses.slopes, uses.splits, node.given_by, which, rests)
     used = Uses(
         uses.node[which], uses.half[which], uses.neuron[which], uses.side[which], uses.pull[which], uses.slopes,
         uses.splits, uses.facets,
