@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import highspy
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -13,6 +14,7 @@ from helpers.brute import brute_force
 from layercert.arrays import Matrix
 from layercert.network import Network
 from layercert.problem import Problem, robustness
+from layercert.programs.highs_time import Patience
 from layercert.programs.stacks import make_chain
 from layercert.run import How, closest
 from layercert.search.adaptive import least, pieces
@@ -128,6 +130,41 @@ def test_a_program_that_goes_round_in_circles_is_given_up(monkeypatch: pytest.Mo
     true, _ = brute_force(problem)
     result = closest(problem)
     assert result.status == "exact" and result.upper == pytest.approx(true, rel=1e-6)
+
+
+def test_a_piece_whose_program_goes_round_in_circles_has_no_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here all of them do, but for the first: they are given a time, and the rest of the search is as ever."""
+    problem, U = _convolution(2), 0.6
+    _, root = build(problem, U)
+    meets = (root[LO] < 0) & (root[HI] > 0)
+    programs = PiecePrograms(problem, [csr_array(W) for W in problem.network.weights], meets)
+    here = np.where(np.concatenate(problem.network.preactivations(problem.x)) > 0, 1.0, -1.0)
+    given = list[float]()
+    set_option = highspy.Highs.setOptionValue
+
+    def watched(highs: highspy.Highs, name: str, value: object) -> None:
+        if name == "time_limit":
+            given.append(float(str(value)) - highs.getRunTime())
+        set_option(highs, name, value)
+
+    monkeypatch.setattr(highspy.Highs, "setOptionValue", watched)
+    assert programs.least(0, here, U) is not None
+    assert given[0] == pytest.approx(least.FIRST_SECONDS)
+    status = highspy.HighsModelStatus.kTimeLimit
+    with monkeypatch.context() as patch:
+        patch.setattr(highspy.Highs, "getModelStatus", lambda _: status)
+        assert programs.least(0, here, 0.9 * U) is None
+    assert given[-1] < least.FIRST_SECONDS
+    assert programs.least(0, here, 0.8 * U) is not None
+
+
+def test_patience_is_what_programs_take_in_the_mean() -> None:
+    patience = Patience(times=20.0, least=0.2, first=5.0)
+    assert patience.most == 5.0
+    patience.took(0.005)
+    assert patience.most == 0.2
+    patience.took(0.095)
+    assert patience.most == pytest.approx(1.0)
 
 
 def _small(seed: int) -> Problem:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import highspy
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -47,6 +48,42 @@ def test_programs_go_on_from_the_last_one_and_say_what_a_fresh_solver_says() -> 
             assert (state[PHASE, found.cheating] == 0).all()
             cheats += len(found.cheating) > 0
     assert compared > 15 and cheats > 5
+
+
+def test_every_column_has_two_ends_and_none_of_them_holds_the_point() -> None:
+    """Whatever became free since the last node: with two ends any basis is dual feasible. Proofs know of no ends."""
+    rng, problem, U = np.random.default_rng(4), _random_problem(), 0.7
+    _, root = build(problem, U)
+    programs, solved = Programs(problem, [csr_array(W) for W in problem.network.weights], root), 0
+    for _ in range(30):
+        state = root.copy()
+        for i in rng.choice(programs.free, rng.integers(0, 4), replace=False):
+            fix(state, i, rng.choice([-1.0, 1.0]))
+        if programs.solve(0, state, U) is None:
+            continue
+        solved += 1
+        (model,) = programs._idle[0]
+        lp, point = model.highs.getLp(), np.array(model.highs.getSolution().col_value)[:-1]
+        low, high = np.array(lp.col_lower_)[:-1], np.array(lp.col_upper_)[:-1]  # without F's
+        assert np.isfinite(low).all() and np.isfinite(high).all()
+        neurons = slice(model.n, None)
+        inner = (low != 0) & (low < high), (high != 0) & (low < high)
+        assert (point > low)[neurons][inner[0][neurons]].all() and (point < high)[neurons][inner[1][neurons]].all()
+    assert solved > 15
+
+
+def test_an_answer_with_a_reduced_cost_on_the_wrong_side_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HiGHS calls it unknown. What the multipliers are worth is proved afterwards, and the basis is kept."""
+    problem, U = _random_problem(), 0.7
+    _, root = build(problem, U)
+    programs = Programs(problem, [csr_array(W) for W in problem.network.weights], root)
+    honest = programs.solve(0, root, U)
+    monkeypatch.setattr(highspy.Highs, "getModelStatus", lambda _: highspy.HighsModelStatus.kUnknown)
+    again = programs.solve(0, root, U)
+    assert honest is not None and again is not None
+    assert again.value == pytest.approx(honest.value, abs=1e-9)
+    (model,) = programs._idle[0]
+    assert model.highs.getBasis().valid
 
 
 def test_a_node_is_split_where_its_program_cheats_if_that_is_still_open() -> None:

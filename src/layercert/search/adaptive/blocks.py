@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from layercert.arrays import Indices, LinearMap, Vector
 from layercert.norms import box_around
 from layercert.problem import Problem
-from layercert.programs.highs_time import give_time
+from layercert.programs.highs_time import Patience, give_time
 
 #: Programs have a few milliseconds' work: whatever prepares for long ones takes longer than it saves. A point that has
 #: most of the gain will do, since its linear piece is followed to the end. Names that a version of the solver does not
@@ -39,6 +39,8 @@ _OPTIONS: dict[str, Any] = {
     "mip_heuristic_run_rens": False,
     "mip_heuristic_run_root_reduced_cost": False,
 }
+#: How long one may take (highs_time.Patience).
+TIMES, LEAST_SECONDS, FIRST_SECONDS = 20.0, 1.0, 5.0
 #: A block with more neurons to decide is left alone: its program would take longer than many nodes.
 MOST_BINARIES = 64
 
@@ -54,6 +56,7 @@ class Blocks:
         self.seen = math.inf  # the distance of the witness that was looked at last
         self.tried = set[int]()  # blocks that have nothing nearer, as long as nothing moves around them
         self.in_vain = False  # so many had nothing nearer than the witness that was looked at last
+        self.patience = Patience(TIMES, LEAST_SECONDS, FIRST_SECONDS)
         self.lock = threading.Lock()  # of several threads one looks at blocks, and the others go on
         windows, self.of_neuron = _windows(self.maps[0])
         shared = csr_array(windows @ windows.T)
@@ -84,7 +87,7 @@ class Blocks:
             return None
         clause = problem.clauses[at]
         program.objective(csr_array(csr_array(clause.C) @ self.maps[-1]), layer, self._constants(at))
-        point = program.solve(need, len(inputs))
+        point = program.solve(need, len(inputs), self.patience)
         if point is None:
             return None
         before = self.value(at, w)
@@ -170,7 +173,7 @@ class _Program:
         part, count = csr_array(F[:, last.moving]), len(sides)
         self._rows(part, last.columns, np.repeat(e, count), sides, np.full(count, np.inf))  # e - F h >= sides
 
-    def solve(self, need: float, inputs: int) -> Vector | None:
+    def solve(self, need: float, inputs: int, patience: Patience) -> Vector | None:
         """The first columns of a point with an objective below -need."""
         import highspy
 
@@ -192,8 +195,10 @@ class _Program:
             highs.setOptionValue(name, value)
         highs.setOptionValue("objective_bound", -need)  # points that are no better are not looked for
         highs.passModel(lp)
-        give_time(highs)
+        give_time(highs, patience.most)
         highs.run()
+        if highs.getModelStatus() != highspy.HighsModelStatus.kTimeLimit:
+            patience.took(highs.getRunTime())
         point = np.array(highs.getSolution().col_value)
         if len(point) != self.width or not np.isfinite(point).all() or point[self.cost] > -need:
             return None

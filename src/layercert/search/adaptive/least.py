@@ -18,11 +18,13 @@ from scipy.sparse import csr_array, hstack, vstack
 from layercert.arrays import Indices, LinearMap, Mask, Vector
 from layercert.norms import box_around
 from layercert.problem import Problem
-from layercert.programs.highs_time import give_time
+from layercert.programs.highs_time import Patience, give_time
 from layercert.system import clock
 
 #: A row is violated beyond this share of the largest value of its layer; so many are added at once, the worst first.
 VIOLATED, ADDED = 1e-9, 100
+#: How long a program may take (highs_time.Patience).
+TIMES, LEAST_SECONDS, FIRST_SECONDS = 20.0, 0.2, 5.0
 #: Rounds of rows; where they do not suffice there is no answer.
 ROUNDS = 60
 _OPTIONS: dict[str, Any] = {"output_flag": False, "threads": 1, "solver": "simplex", "small_matrix_value": 1e-12}
@@ -47,6 +49,7 @@ class PiecePrograms:
         self._held = np.empty(0, np.intp)  # the neurons that held the last point
         self._last: tuple[int, bytes] | None = None
         self._model: _Piece | None = None
+        self.patience = Patience(TIMES, LEAST_SECONDS, FIRST_SECONDS)
 
     def least(self, at: int, sides: Vector, U: float) -> Least | None:
         """The least F of clause number `at` on a piece, where every neuron is on its side, inside the ball of radius U.
@@ -145,7 +148,8 @@ class _Piece:
             return Least(math.inf, np.zeros(n), 0.0, np.empty(0, np.intp))
         self.highs.changeColsBounds(n, np.arange(n, dtype=np.int32), down, up)
         for _ in range(ROUNDS):
-            give_time(self.highs)
+            began, patience = self.highs.getRunTime(), self.programs.patience
+            give_time(self.highs, patience.most)
             self.highs.run()
             status = self.highs.getModelStatus()
             if status == self.status.kInfeasible:
@@ -153,6 +157,7 @@ class _Piece:
             if status != self.status.kOptimal:
                 self.highs.clearSolver()
                 return None
+            patience.took(self.highs.getRunTime() - began)
             solution = self.highs.getSolution()
             w = np.array(solution.col_value)[:n]
             if not np.isfinite(w).all():

@@ -18,7 +18,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array, hstack, vstack
@@ -54,6 +54,10 @@ _OPTIONS: dict[str, Any] = {
 _WARM: dict[str, Any] = {"simplex_scale_strategy": 0, "dual_simplex_cost_perturbation_multiplier": 0.0}
 
 
+#: Of each free neuron, the least and the most that a program allows.
+Ends: TypeAlias = tuple[Vector, Vector]
+
+
 class Multipliers(NamedTuple):
     """What the program says of a node."""
 
@@ -78,6 +82,7 @@ class Programs:
         """`maps` are the network's layers, all of them sparse; with `hulls` facets are looked for."""
         self.problem, self.n, self.hulls, self.maps = problem, problem.network.inputs, hulls, maps
         self.free = np.flatnonzero((root[LO] < 0) & (root[HI] > 0))
+        self.ends = _ends(root[:, self.free])
         self._forms(maps, root)
         self._lock = threading.Lock()
         self._idle: defaultdict[int, list[_Model]] = defaultdict(list)  # by clause; the last one was used last
@@ -166,7 +171,7 @@ class Programs:
     def _new_model(self, at: int, start: _Start | None) -> _Model:
         clause = self.problem.clauses[at]
         F, f0 = csr_array(clause.C @ self.outputs.toarray()), clause.C @ self.constants - clause.d
-        model = _Model((self.A, self.c), (F, f0), self.free)
+        model = _Model((self.A, self.c), (F, f0), self.free, self.ends)
         if self.hulls is not None:
             model.cuts = Cuts(self.hulls, self.free, self.inputs, model.highs, 2 * model.m + model.rows)
             for name, value in _WARM.items():
@@ -212,6 +217,17 @@ class Programs:
         return blame(problem.network, self.maps, problem.x + found.w, outputs, form)[self.free]
 
 
+def _ends(root: Matrix) -> Ends:
+    """Where z, h and -s of all points of the ball are, and well inside.
+
+    With two ends for each column every basis is dual feasible for some ends, whatever the node: a column that has one
+    end or none in the next node stops the dual simplex. No end holds a point, since none has a multiplier in a proof.
+    """
+    with np.errstate(over="ignore"):
+        width = root[HI] - root[LO]
+        return root[LO] - width, root[HI] + width
+
+
 class _Found(NamedTuple):
     """A solved program: its point, and the multipliers of what holds it."""
 
@@ -242,12 +258,14 @@ class _Model:
     Rows h - s - A (w, h) = c, h - slope z <= offset, F (w, h) + f0 <= e, and facets.
     """
 
-    def __init__(self, outputs: tuple[LinearMap, Vector], clause: tuple[LinearMap, Vector], free: Indices) -> None:
+    def __init__(
+        self, outputs: tuple[LinearMap, Vector], clause: tuple[LinearMap, Vector], free: Indices, ends: Ends
+    ) -> None:
         import highspy
 
         (A, c), (F, f0) = outputs, clause
         n = int(A.shape[1]) - len(c)
-        self.free = free
+        self.free, self.ends = free, ends
         self.cuts: Cuts | None = None
         self.n, self.m, self.rows = n, len(c), len(f0)
         m, unit = self.m, csr_array(eye_array(self.m, format="csr"))
@@ -272,7 +290,10 @@ class _Model:
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
         lp.a_matrix_.value_ = matrix.data
-        self.highs, self.optimal = highspy.Highs(), highspy.HighsModelStatus.kOptimal
+        # unknown: a reduced cost or two have the wrong sign. Multipliers are proved afterwards, whatever they are, and
+        # the next program goes on from there
+        status = highspy.HighsModelStatus
+        self.highs, self.answers = highspy.Highs(), (status.kOptimal, status.kUnknown)
         for name, value in _OPTIONS.items():
             self.highs.setOptionValue(name, value)
         self.highs.passModel(lp)
@@ -300,11 +321,9 @@ class _Model:
         slope = np.where(is_open, np.minimum(hi / np.where(is_open, hi - lo, 1.0), 1.0), 1.0)
         offset = np.where(is_open, np.maximum(-slope * lo, (1.0 - slope) * hi), 0.0)
         # what is proved for unsafe points only must not hold the point: an output that is on is free, z of one off too
-        live, free = is_open | is_on, phase == 0
-        low = np.concatenate(
-            [down, np.where(is_on & free, -np.inf, 0.0), np.where(live | ~free, 0.0, -np.inf), [-np.inf]]
-        )
-        high = np.concatenate([up, np.where(live, np.inf, 0.0), np.where(is_on, 0.0, np.inf), [np.inf]])
+        live, free, (least, most) = is_open | is_on, phase == 0, self.ends
+        low = np.concatenate([down, np.where(is_on & free, least, 0.0), np.where(live | ~free, 0.0, -most), [-np.inf]])
+        high = np.concatenate([up, np.where(live, most, 0.0), np.where(is_on, 0.0, -least), [np.inf]])
         self.highs.changeColsBounds(len(low), np.arange(len(low), dtype=np.int32), low, high)
         rows = np.arange(m, 2 * m, dtype=np.int32)
         self.highs.changeRowsBounds(m, rows, np.full(m, -np.inf), np.where(is_open, offset, np.inf))
@@ -323,7 +342,7 @@ class _Model:
         self.highs.run()
         if math.isinf(self.most):
             self.most = LEAST_PATIENCE + PATIENCE * (self.highs.getRunTime() - began)
-        if self.highs.getModelStatus() != self.optimal:
+        if self.highs.getModelStatus() not in self.answers:
             self.highs.clearSolver()
             return None
         return self._found(is_open, is_on, phase)
