@@ -181,6 +181,8 @@ class Session:
         task = self._task
         if self.over or task is None or self._view is None or task.tree is None or (task.threads or 1) >= threads:
             return
+        if task.undivided:
+            return
         tree = task.tree()
         if tree is not None and isinstance(self._events, Generator):
             self._events.close()

@@ -16,11 +16,12 @@ from layercert.problem import Clause, Problem
 from layercert.programs.stacks import make_chain
 from layercert.search.adaptive import adaptive, shared
 from layercert.search.adaptive.model import HI, LO, PHASE, ROWS
-from layercert.search.adaptive.node import Node
+from layercert.search.adaptive.node import Node, splits_of
 from layercert.search.adaptive.pseudocosts import Pseudocosts
 from layercert.search.adaptive.shared import Group, Shared
 from layercert.search.adaptive.tree import Effort
 from layercert.search.events import Bound
+from layercert.search.saved import Tree
 from layercert.search.task import Task
 
 #: Four layers of three neurons, the least that have a common tree.
@@ -45,9 +46,10 @@ def task_of(problem: Problem, radius: float) -> Task:
     return Task(problem, make_chain("default", problem.norm), radius, enough=radius)
 
 
-def answer(problem: Problem, radius: float) -> tuple[float, float]:
+def answer(problem: Problem, radius: float, saved: Tree | None = None) -> tuple[float, float]:
     """What was proved of the distance, and that of the witness."""
     task, proved = task_of(problem, radius), 0.0
+    task.saved = saved
     for event in adaptive(task, Effort()):
         if isinstance(event, Bound):
             proved = max(proved, event.lower)
@@ -62,7 +64,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[Group]:
     seen: list[Group] = []
     bounded = Shared._bounded
 
-    def listen(self: Shared, group: Group, rounds: int, passes: int) -> Group | None:
+    def listen(self: Shared, group: Group, rounds: int, passes: int) -> tuple[Group | None, list[Node]]:
         found = bounded(self, group, rounds, passes)
         seen.append(group)
         return found
@@ -193,3 +195,47 @@ class TestPseudocosts:
         costs.add(self.node(-1.0), 0, (-0.2, -0.2))
         costs.add(self.node(-1.0), 0, (-0.6, -0.6))
         assert costs.best(self.node(-1.0).state)[1] == pytest.approx(0.6, abs=1e-5)
+
+
+def saved_on_the_way(problem: Problem, radius: float) -> list[Tree | None]:
+    """What would be saved at each event of the common tree."""
+    task, found = task_of(problem, radius), list[Tree | None]()
+    for _ in adaptive(task, Effort()):
+        if task.tree is not None:
+            if not task.undivided:
+                break
+            found.append(task.tree())
+        if task.incumbent.distance <= radius:
+            break
+    return found
+
+
+@pytest.mark.parametrize(("seed", "radius"), [(0, 1.0), (1, 0.3)])
+def test_what_is_saved_on_the_way_is_all_that_is_left(
+    seed: int, radius: float, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that goes on from any moment of the common tree decides the question, and does without that tree."""
+    monkeypatch.setattr(shared, "FEW", 0)
+    monkeypatch.setattr(Shared, "_near", property(lambda _: 0.0, lambda *_: None), raising=False)
+    problem, _ = hard_problem(seed)
+    proved, witness = answer(problem, radius)
+    assert proved >= radius or witness <= radius
+    trees = [tree for tree in saved_on_the_way(problem, radius) if tree is not None]
+    assert len(trees) > 10
+    assert sum(any(splits_of(blob) > 1 for blob in tree.nodes) for tree in trees) > 5
+    groups.clear()
+    for tree in trees[::3]:
+        again = answer(problem, radius, tree)
+        assert (again[0] >= radius, again[1] <= radius) == (proved >= radius, witness <= radius)
+    assert groups == []
+
+
+@pytest.mark.usefixtures("always")
+def test_with_little_memory_groups_go_to_trees_of_their_own(groups: list[Group]) -> None:
+    problem, _ = hard_problem(0)
+    for memory in (None, 1000):
+        task = task_of(problem, 1.0)
+        task.memory = memory
+        groups.clear()
+        list(itertools.islice(adaptive(task, Effort()), 12))
+        assert any((group.state[PHASE] != 0.0).any() for group in groups) == (memory is None)

@@ -24,6 +24,7 @@ from layercert.compiled import linking
 from layercert.compiled.compiling import announce
 from layercert.compiled.sharing import Turn
 from layercert.compiled.stamp import COMPILERS, PACKAGE, stamp
+from layercert.system.signals import ctrl_c_afterwards
 
 #: What a user reads where machine code cannot be kept for good.
 NOT_KEPT = (
@@ -77,7 +78,9 @@ class StampedCache(FunctionCache):
 
     def _load(self, sig: Any, target_context: Any) -> Any:
         try:
-            return super().load_overload(sig, target_context)
+            # LLVM asks for the code by a function in Python, and forgets what is raised there
+            with ctrl_c_afterwards():
+                return super().load_overload(sig, target_context)
         except Exception:  # a damaged file, whose pickle may raise anything: begin again
             with contextlib.suppress(OSError):
                 self.flush()

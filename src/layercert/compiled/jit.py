@@ -11,7 +11,7 @@ import numba
 import numba.extending
 from numba.core.options import DefaultOptions
 
-from layercert.compiled import linking
+from layercert.compiled import boxing, linking
 from layercert.compiled.cache import StampedCache
 from layercert.system import clock
 
@@ -21,6 +21,7 @@ F = TypeVar("F", bound=Callable[..., object])
 _ALWAYS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _SUMS = {"reassoc", "contract", "nsz"}
 _UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
+boxing.install()
 
 
 def njit(function: F) -> F:

@@ -26,7 +26,7 @@ COMPILERS = (sys.implementation.cache_tag, numba.__version__, np.__version__)
 
 def stamp(function: FunctionType, options: dict[str, Any]) -> str:
     """A hash of everything that the machine code of a function, compiled with some options, is made from."""
-    digest = hashlib.sha256(repr((COMPILERS, _settled(options))).encode())
+    digest = hashlib.sha256(repr((COMPILERS, _boxing(), _settled(options))).encode())
     seen: set[FunctionType] = set()
     waiting = [function]
     while waiting:
@@ -37,6 +37,12 @@ def stamp(function: FunctionType, options: dict[str, Any]) -> str:
             digest.update(facts)
             waiting += calls
     return digest.hexdigest()
+
+
+@cache
+def _boxing() -> str:
+    """A hash of how results become Python's objects, which no function says."""
+    return hashlib.sha256(Path(__file__).with_name("boxing.py").read_bytes()).hexdigest()
 
 
 @cache

@@ -22,6 +22,11 @@ class PriorityQueue(Generic[T]):
         key, _, item = heapq.heappop(self._heap)
         return key, item
 
+    @property
+    def first(self) -> T:
+        """What `pop` would take."""
+        return self._heap[0][2]
+
     def items(self) -> list[T]:
         """All that is in it, in no order."""
         return [item for _, _, item in self._heap]

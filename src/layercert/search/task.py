@@ -96,6 +96,7 @@ class Task:
         self.memory: int | None = None  # how many bytes the open nodes may take
         self.saved: Tree | None = None  # where a search goes on
         self.tree: Callable[[], Tree | None] | None = None  # what is left to do, by a search that can go on from there
+        self.undivided = False  # is it at what one thread does, and who goes on from there does without?
 
     @cached_property
     def cells(self) -> Cells:

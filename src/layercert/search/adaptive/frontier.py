@@ -2,7 +2,8 @@
 
 Every part of the ball that is not closed is in one of the two, at any time: so the least bound of all is proved, and
 what they hold is all that has to be saved. A node stays in somebody's hands until its place is taken (`replace`) by
-what became of it. Any number of threads may take and replace.
+what became of it. Any number of threads may take and replace. Ctrl-C may come between any two lines: so whatever moves
+is first where it goes, then no longer where it was. What is found twice after that costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -108,14 +109,17 @@ class Frontier:
         with self.lock:
             if not len(self):
                 return None
-            waiting = self._latest.pop()[1] if self._latest else self._queue.pop()[1]
+            waiting = self._latest[-1][1] if self._latest else self._queue.first
+            node = self.packing.unpack(waiting[1], waiting[0]) if isinstance(waiting, tuple) else waiting
+            self._hands[node.number] = node
+            if self._latest:
+                self._latest.pop()
+            else:
+                self._queue.pop()
             if isinstance(waiting, tuple):
                 self._bytes -= len(waiting[1]) + BESIDE
-                node = self.packing.unpack(waiting[1], waiting[0])
             else:
                 self._roomy -= waiting.state.nbytes
-                node = waiting
-            self._hands[node.number] = node
             return node
 
     def hold(self, node: Node) -> None:
@@ -131,9 +135,6 @@ class Frontier:
         Each may be the node itself. What is late stays open, though nobody will take it.
         """
         with self.lock:
-            del self._hands[node.number]
-            self._hands.update({part.number: part for part in late})
-            self.late += len(late)
             for part in closed:
                 # what is not a number proves nothing, and Python's min would pass over it
                 self.closed_bound = min(self.closed_bound, -math.inf if math.isnan(part.bound) else part.bound)
@@ -142,6 +143,10 @@ class Frontier:
             for part in parts:
                 part.packed = None  # it may have changed since
                 self.push(part)
+            self._hands.update({part.number: part for part in late})
+            self.late += len(late)
+            if all(part.number != node.number for part in late):
+                del self._hands[node.number]
 
     def lend(self, most: int) -> list[tuple[int, bytes]]:
         """The best nodes that wait, packed, with their numbers: for somebody elsewhere. They stay open here."""
@@ -155,10 +160,10 @@ class Frontier:
     def returned(self, numbers: Iterable[int], closed_bound: float, closed: int, share: float) -> None:
         """Nodes that were lent are done elsewhere; what is open of them is to be restored."""
         with self.lock:
-            for number in numbers:
-                del self._hands[number]
             self.closed_bound = min(self.closed_bound, closed_bound)
             self.closed, self.share = self.closed + closed, self.share + share
+            for number in numbers:
+                del self._hands[number]
 
     def reserve(self, count: int) -> int:
         """Numbers for so many nodes that were made elsewhere; the first one."""
@@ -170,12 +175,13 @@ class Frontier:
         """Nodes that were lent or taken wait again, as they were."""
         with self.lock:
             for number in tuple(numbers):
-                each = self._hands.pop(number)
+                each = self._hands[number]
                 if isinstance(each, Node):
                     self.push(each)
                 else:
                     self._bytes += len(each[1]) + BESIDE
                     self._queue.push(_bound(each), each)
+                del self._hands[number]
 
     def take_back(self) -> None:
         """All nodes that were taken wait again: nobody works on them any more."""

@@ -4,6 +4,9 @@ Where the root of a deep network proves nothing, F is far below zero for all tar
 nothing about the ranges of neurons: those of the whole ball are within some per cent of those at the unsafe points of
 one target (PERFORMANCE.md, 2026-11-19). So the splits are made once, and ranges of neurons are taken once per node for
 all targets that are open in it. What is left of a node's targets goes to trees of their own when few are left.
+
+All open nodes are in the ball's frontier from the start, those of groups in somebody's hands: what is saved meanwhile
+is all that is left. Whoever takes it up goes on with a tree per target.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ WORTHWHILE = 0.03
 NEAR = 0.15
 #: And all targets after so many splits, each of which keeps a state per target in memory.
 DEEPEST = 40
+#: And all where the nodes of groups have more than this part of the memory that nodes may take.
+CROWDED = 0.35
 #: With fewer layers splits gain little beyond their own line, and trees that know F from the start are smaller.
 LEAST_LAYERS = 4
 #: Neurons are tried again so many splits later at the soonest.
@@ -77,18 +82,23 @@ class Shared:
 
     def run(self) -> Iterator[Event]:
         """Events; in the end the ball's frontier has what is left."""
-        yield Bound(0.0)
-        stack = [group] if (group := self._root()) is not None else []
-        while stack:
-            group = stack.pop()
+        task = self.ball.task
+        task.undivided = True
+        try:
             yield Bound(0.0)
-            worst = group.worst
-            if worst.splits == DEEPEST:
-                self._leave(group.nodes)
-                continue
-            yield from self.worker.witnesses.seek(self._nearest(worst), worst.clause)
-            stack += sorted(self._split(group), key=lambda part: part.worst.bound)
-        self.ball.started = True
+            stack = [group] if (group := self._root()) is not None else []
+            while stack:
+                group = stack.pop()
+                yield Bound(0.0)
+                yield self.ball.frontier.count
+                worst = group.worst
+                if worst.splits == DEEPEST or self._are_crowded([group, *stack]):
+                    self._give_up(group)
+                    continue
+                yield from self.worker.witnesses.seek(self._nearest(worst), worst.clause)
+                stack += sorted(self._split(group), key=lambda part: part.worst.bound)
+        finally:
+            task.undivided = False
 
     def _root(self) -> Group | None:
         """Cheap bounds of each target, then ranges for all of them; None where that leaves nothing open."""
@@ -101,19 +111,22 @@ class Shared:
                 self.worker.bound(own, steps, rounds, 0)
         still = {node.clause for node in own if not node.bound >= ball.U}
         group = Group(ball.root.copy(), [node for node in nodes if node.clause in still])
-        found = self._bounded(group, ROOT_ROUNDS, ROOT_PASSES) if still else None
+        found, left = self._bounded(group, ROOT_ROUNDS, ROOT_PASSES) if still else (None, [])
         if found is not None:
             self._near = NEAR * found.worst.bound
+        self._replace([], [] if found is None else [found], left)
+        ball.started = True
         return found
 
-    def _bounded(self, group: Group, rounds: int, passes: int) -> Group | None:
-        """Its ranges made narrower, and the targets that are open then; None where none is."""
+    def _bounded(self, group: Group, rounds: int, passes: int) -> tuple[Group | None, list[Node]]:
+        """Its ranges made narrower, with the targets that are open then, None where none is; and those that go to trees
+        of their own."""
         ball, state, nodes = self.ball, group.state, group.nodes
         state[COEF] = 0.0
         before = -np.inf
         for _ in range(rounds):
             if not tighten(ball.model, self.worker.kept, state, self._cap, self._above, passes, clock.timer()):
-                return None
+                return None, []
             clock.check()
             for node in nodes:
                 np.maximum(node.state[LO], state[LO], out=node.state[LO])
@@ -128,8 +141,8 @@ class Shared:
             before = least
         near = [node for node in nodes if not node.bound < self._near]
         far = [node for node in nodes if node.bound < self._near]
-        self._leave(near if len(far) > FEW else nodes)
-        return Group(state, far, group.tried) if len(far) > FEW else None
+        left = self._open(near if len(far) > FEW else nodes)
+        return Group(state, far, group.tried) if len(far) > FEW else None, left
 
     def _split(self, group: Group) -> list[Group]:
         """The parts of a group that stay open."""
@@ -141,36 +154,59 @@ class Shared:
             tried = worst.splits
             neuron, _ = costs.best(group.state)
         if neuron < 0:
-            self._leave(group.nodes)
+            self._give_up(group)
             return []
-        parts = list[Group]()
+        parts, left = list[Group](), list[Node]()
         reached = np.full((2, len(group.nodes)), ball.U)
         for side in range(2):
             part = Group(group.state.copy(), [self._child(node) for node in group.nodes], tried)
             for state in (part.state, *(node.state for node in part.nodes)):
                 fix(state, neuron, 1.0 - 2.0 * side)
-            found = self._bounded(part, ROUNDS, PASSES)
+            found, others = self._bounded(part, ROUNDS, PASSES)
+            left += others
             if found is not None:
                 bounds = {node.clause: node.bound for node in found.nodes}
                 reached[side] = [bounds.get(node.clause, ball.U) for node in group.nodes]
                 parts.append(found)
         for n, node in enumerate(group.nodes):
             costs.add(node, neuron, (reached[0, n], reached[1, n]))
+        self._replace(group.nodes, parts, left)
         return parts
 
     def _child(self, node: Node) -> Node:
         """A copy one split deeper."""
-        return replace(node, number=self.ball.frontier.number(), state=node.state.copy(), splits=node.splits + 1)
+        number, splits = self.ball.frontier.number(), node.splits + 1
+        return replace(node, number=number, state=node.state.copy(), splits=splits, packed=None)
+
+    def _are_crowded(self, groups: list[Group]) -> bool:
+        """Do the nodes of some groups, and their ranges, take much of the memory?"""
+        count = sum(len(group.nodes) + 1 for group in groups)
+        return count * self.ball.root.nbytes > CROWDED * self.ball.frontier.memory
 
     def _nearest(self, node: Node) -> Vector:
         """Where the halfspace of a node comes nearest to x."""
         return self.worker.bound([replace(node, state=node.state.copy())], 0, 0, 0)[0]
 
-    def _leave(self, nodes: list[Node]) -> None:
-        """To trees of their own, unless rounds that know F close them."""
+    def _open(self, nodes: list[Node]) -> list[Node]:
+        """Those that rounds that know F do not close."""
         effort = self.ball.effort
         if nodes:
             self.worker.bound(nodes, effort.steps, effort.rounds, effort.passes)
-        for node in nodes:
-            if not node.bound >= self.ball.U:
-                self.ball.frontier.push(node)
+        return [node for node in nodes if not node.bound >= self.ball.U]
+
+    def _give_up(self, group: Group) -> None:
+        """All of a group goes to trees of their own."""
+        self._replace(group.nodes, [], self._open(group.nodes))
+
+    def _replace(self, nodes: list[Node], parts: list[Group], left: list[Node]) -> None:
+        """What became of a group's nodes: groups, and nodes that wait."""
+        frontier = self.ball.frontier
+        with frontier.lock:  # Ctrl-C may come at any line: what takes their places comes first
+            for part in parts:
+                for node in part.nodes:
+                    frontier.hold(node)
+            for node in left:
+                node.packed = None  # it may have changed since
+                frontier.push(node)
+            for node in nodes:
+                frontier.replace(node, [])

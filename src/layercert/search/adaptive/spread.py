@@ -203,8 +203,8 @@ class Spread:
         if done.record and ball.book is not None and ball.recorder is not None:
             ball.book.join(ball.recorder, done.record, here)
         with self.frontier.lock:  # nobody may see a moment without what is open
-            self.frontier.returned(numbers, done.closed_bound, done.closed, done.share)
             self.frontier.restore(done.nodes, [here(number) for number in done.numbers])
+            self.frontier.returned(numbers, done.closed_bound, done.closed, done.share)
 
     def _lost(self, numbers: list[int], future: Any) -> None:
         """The slice is lost, its nodes are not."""
