@@ -8,8 +8,8 @@ import pytest
 from helpers.replays import replay_on, root_of
 from layercert.certificate.step_floats import regions_of
 from layercert.certify.branch import Branch
-from layercert.certify.fixing import fix_told
-from layercert.certify.recording import Plan
+from layercert.certify.fixing import fix_told, lost_by
+from layercert.certify.recording import Plan, Stage
 from layercert.certify.replay import Replay
 from layercert.network import Network
 from layercert.search.adaptive.record import Fixed, Halfspace
@@ -43,23 +43,60 @@ def test_all_sides_that_a_halfspace_excludes_are_excluded_in_any_order(told: lis
     assert [len(node.children[1].closers) for node in (root, root.children[0])] == [1, 1]
 
 
-@pytest.mark.parametrize("aside", [True, False])
-def test_a_neuron_that_is_lost_in_every_order_is_split(aside: bool) -> None:
-    """Each of the two is excluded where the other has its chord, and not where it is on: 0.8 - 2/3 > 0 > 0.8 - 1."""
+def test_a_neuron_that_is_lost_in_every_order_stays_open_where_its_other_part_does() -> None:
+    """Each of the two is excluded where the other has its chord, and not where it is on: 0.8 - 2/3 > 0 > 0.8 - 1. On
+    the ball there are unsafe points with 0 on and 1 off, and nothing else is known of them here."""
     replay, branch, own = node_of([1.0, 1.0])
     with np.errstate(all="ignore"):
         root, regions = branch.node, regions_of(branch.lo[None], branch.hi[None], branch.phase[None])
         fixed = Fixed(np.array([0, 1]), np.ones(2), np.array([0.0, 0.25]))
-        fix_told(replay, branch, regions, 0, [(own, fixed)], aside)
+        fix_told(replay, branch, regions, 0, [(own, fixed)], aside=True)
     first = root.children[0]
     assert root.neuron == 0 and len(root.children[1].closers) == 1
+    assert regions.phase[0].tolist() == [1, 0] and branch.node is first and not first.children
+    assert branch.given_by[2] == -1
+
+
+def lost_neuron() -> tuple[Replay, Branch, Halfspace]:
+    """F = 0.8 - relu(w_0) - relu(w_0 + w_1 - 1/2) at a node with both at most 0.5. Where the second is on and the first
+    off, F >= 0.8 - (w_0 + w_1 - 1/2) + t w_0, which is 0.3 at least, but only with t = 1."""
+    net = Network.from_arrays([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, 1.0]]], [[0.0, -0.5], [0.8, 0.0]])
+    replay, own = replay_on(net, np.zeros(2), 1.0), Halfspace(np.zeros(2), np.zeros(2), np.ones(1))
+    branch = root_of(replay, Plan(owns=[own]), own)
+    branch.hi[:] = 0.5
+    return replay, branch, own
+
+
+@pytest.mark.parametrize("aside", [True, False])
+def test_a_neuron_that_is_lost_in_every_order_is_split_where_its_other_part_is_closed(aside: bool) -> None:
+    """The other part is closed by a halfspace of its own, with t = 1 in place of 0."""
+    replay, branch, own = lost_neuron()
+    with np.errstate(all="ignore"):
+        root, regions = branch.node, regions_of(branch.lo[None], branch.hi[None], branch.phase[None])
+        fixed = Fixed(np.array([1, 0]), np.ones(2), np.zeros(2))
+        fix_told(replay, branch, regions, 0, [(own, fixed)], aside)
+    first = root.children[0]
+    assert root.neuron == 1 and len(root.children[1].closers) == 1
     if not aside:  # what a proof finds itself is no promise that anything rests on it
-        assert regions.phase[0].tolist() == [1, 0] and branch.node is first and not replay.aside
+        assert regions.phase[0].tolist() == [0, 1] and branch.node is first and not first.children
         return
-    (part,) = replay.aside
-    assert regions.phase[0].tolist() == [1, 1] and part.phase.tolist() == [1, -1]
-    assert (first.neuron, first.children) == (1, [branch.node, part.node])
-    assert branch.given_by[2] == first.splits[0] and part.given_by[3] == first.splits[1]
-    assert regions.lo[0].tolist() == [0.0, 0.0] and part.hi.tolist() == [0.5, 0.0] and branch.hi.tolist() == [0.5, 0.5]
-    # it is to be closed by itself, beginning with the halfspace that excluded it alone
-    assert part.ends and not part.done and (part.own.beta / part.own.weights).tolist() == [0.0, 0.25]
+    assert regions.phase[0].tolist() == [1, 1] and regions.lo[0].tolist() == [0.0, 0.0]
+    assert first.neuron == 0 and first.children[0] is branch.node and first.children[1].closers
+    assert branch.given_by[0] == first.splits[0] and branch.hi.tolist() == [0.5, 0.5]
+
+
+def test_a_node_that_the_search_closed_is_split_by_what_it_fixed_there() -> None:
+    """Where the proof does not close it: first the neuron that loses most; where it has the side that the search left,
+    the rest is fixed again, the other part begins with what excluded it."""
+    replay, branch, own = lost_neuron()
+    fixed = Fixed(np.array([1, 0]), np.ones(2), np.array([0.25, 0.5]))
+    branch.plan.stages.append(Stage(own, fixed, 0.9))
+    branch.phase[1] = 1
+    branch.lo[1] = 0.0
+    ((neuron, (side, excluding)),) = lost_by(branch).items()
+    assert (neuron, side) == (0, 1.0) and (excluding.beta / excluding.weights).tolist() == [0.5, 0.0]
+    with np.errstate(all="ignore"):
+        on, off = replay._children(branch)
+    assert branch.node.neuron == 0 and on.phase.tolist() == [1, 1] and off.phase.tolist() == [-1, 1]
+    assert on.plan.stages == branch.plan.stages and on.goals[-1].closes
+    assert off.ends and (off.own.beta / off.own.weights).tolist() == [0.5, 0.0]

@@ -17,10 +17,12 @@ from layercert.arrays import Matrix
 from layercert.network import Network
 from layercert.problem import Problem, robustness
 from layercert.run import closest
+from layercert.search.adaptive.ascent import optimise
 from layercert.search.adaptive.bound import Effort
 from layercert.search.adaptive.branch import Batch, expand
+from layercert.search.adaptive.lanes import lanes_of
 from layercert.search.adaptive.lines import fix, scores
-from layercert.search.adaptive.model import HI, LO, PHASE, build, keep_rows
+from layercert.search.adaptive.model import ALPHA, BETA, HI, LO, PHASE, build, keep_rows
 from layercert.search.adaptive.program import Programs
 from layercert.system import clock
 
@@ -84,6 +86,30 @@ def test_an_answer_with_a_reduced_cost_on_the_wrong_side_is_one(monkeypatch: pyt
     assert again.value == pytest.approx(honest.value, abs=1e-9)
     (model,) = programs._idle[0]
     assert model.highs.getBasis().valid
+
+
+def test_a_node_without_points_has_multipliers_at_a_price() -> None:
+    """There the program itself has no answer. At a price for the sides of the splits it has one, whose multipliers
+    prove that the node is empty, unless the price is too low; and the next program is as it would be without."""
+    rng, problem = np.random.default_rng(3), _random_problem()
+    U, empty, closed = 0.7, 0, 0
+    model, root = build(problem, U)
+    programs = Programs(problem, [csr_array(W) for W in problem.network.weights], root)
+    for _ in range(40):
+        state = root.copy()
+        for i in rng.choice(programs.free, len(programs.free) // 2, replace=False):
+            fix(state, i, rng.choice([-1.0, 1.0]))
+        if programs.solve(0, state, U) is not None:
+            continue
+        empty += 1
+        found = programs.priced(0, state, U, 100.0)
+        assert found is not None
+        state[ALPHA], state[BETA] = np.where(found.alpha >= 0, found.alpha, 0.5), found.beta
+        lanes = lanes_of(model, state[None], found.mu[None], np.zeros(1, np.intp))
+        closed += optimise(model, lanes, U, 0, np.zeros((1, 4)), clock.timer())[0] >= U
+    assert closed == empty > 5
+    again, true = programs.solve(0, root, U), _least_relaxed(problem, 0, root, U)
+    assert again is not None and true is not None and again.value == pytest.approx(true, abs=1e-7)
 
 
 def test_a_node_is_split_where_its_program_cheats_if_that_is_still_open() -> None:

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from helpers.brute import brute_force
+from helpers.replays import replay_on, root_of
 from layercert.arrays import Matrix
+from layercert.certificate.step_floats import regions_of
+from layercert.certify import Recording
+from layercert.certify.following import follow_trail
 from layercert.network import Network
 from layercert.norms import Norm
 from layercert.problem import Clause, Problem
@@ -18,6 +22,7 @@ from layercert.search.adaptive import adaptive, shared
 from layercert.search.adaptive.model import HI, LO, PHASE, ROWS
 from layercert.search.adaptive.node import Node, splits_of
 from layercert.search.adaptive.pseudocosts import Pseudocosts
+from layercert.search.adaptive.record import Halfspace, Tightened
 from layercert.search.adaptive.shared import Group, Shared
 from layercert.search.adaptive.tree import Effort
 from layercert.search.events import Bound
@@ -239,3 +244,38 @@ def test_with_little_memory_groups_go_to_trees_of_their_own(groups: list[Group])
         groups.clear()
         list(itertools.islice(adaptive(task, Effort()), 12))
         assert any((group.state[PHASE] != 0.0).any() for group in groups) == (memory is None)
+
+
+def test_a_record_has_the_splits_and_rounds_of_all_targets(groups: list[Group]) -> None:
+    """Each open target has the common splits in a tree of its own, and the rounds of their ranges at each of its nodes.
+    Whoever follows these in the checker's arithmetic has the ranges of the root."""
+    problem, _ = hard_problem(0)
+    recording = Recording()
+    list(itertools.islice(adaptive(task_of(problem, 1.0), Effort(), recorder=recording), 12))
+    (forest,) = recording.forests
+    sides = {number: np.zeros(len(groups[0].state[0])) for number in forest.roots.values()}
+    waiting = list(sides)
+    while waiting:
+        above = waiting.pop()
+        plan = forest.plans[above]
+        for side, child in zip((1.0, -1.0), plan.children or (), strict=False):
+            sides[child] = sides[above].copy()
+            sides[child][plan.neuron] = side
+            waiting.append(child)
+    assert len(groups) > 5
+    for group in groups:
+        for node in group.nodes:
+            assert (sides[node.number] == group.state[PHASE]).all()
+            assert forest.plans[node.number].trail
+    root = groups[0]
+    plan = forest.plans[root.nodes[0].number]
+    assert plan.trail and not any(np.any(told.own.weights) for told in plan.trail if isinstance(told, Tightened))
+    replay = replay_on(problem.network, problem.x, 1.0, intervals=True)
+    branch = root_of(replay, plan, Halfspace(*np.zeros((2, len(root.state[0]))), np.ones(1)))
+    regions = regions_of(branch.lo[None].copy(), branch.hi[None].copy(), branch.phase[None].copy())
+    with np.errstate(all="ignore"):
+        follow_trail(replay, branch, regions, 0)
+    width = root.state[HI] - root.state[LO]
+    assert (regions.lo[0] >= root.state[LO] - 1e-6 * width).all() and (
+        regions.hi[0] <= root.state[HI] + 1e-6 * width
+    ).all()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from layercert.arrays import Indices, Mask, Matrix, Vector
+from layercert.arrays import SMALLEST, Indices, Mask, Matrix, Vector
 from layercert.certificate.setting import Setting
+from layercert.facets import Facets
 from layercert.problem import Clause
 from layercert.search.adaptive.leaf import Leaves
 from layercert.search.adaptive.model import ALPHA, BETA, COEF, HI, LO, NO_HULLS, PHASE, POINT, ROWS, SHARE, Model, build
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 #: Steps of each ascent, and of those at a node that is nearly closed and where few steps help no more.
 STEPS, MANY_STEPS = 4, 64
+#: What a violated side costs in such a program, in units of the largest coefficient of the halfspace that is known. On
+#: cnn_4_8_ibp nodes that are empty are closed by 1 to 1.3 (PERFORMANCE.md, 2026-11-19), not by 0.2 nor by 30.
+PRICE = 1.0
 #: An ascent stops at this much beyond the radius, and programs are solved in this ball: less than the default gap
 #: beyond it is a witness, and no parameters are good for a ball that holds one.
 ENOUGH = 1.0 + 2e-7
@@ -53,6 +57,17 @@ class Better(NamedTuple):
         score = np.empty(self.state.shape[1])
         scores(self.state, score)
         return int(score.argmax())
+
+
+def _unit(state: Matrix, weights: Vector) -> float:
+    """The largest coefficient of an objective whose weights add up to 1."""
+    unit = float(np.abs(state[COEF]).max(initial=0.0) / max(float(weights.sum()), SMALLEST))
+    return unit if 0.0 < unit < math.inf else 1.0
+
+
+def told_by(found: Multipliers, known: Halfspace) -> Halfspace:
+    """The halfspace of a program's multipliers; slopes of which it says nothing are those that are known."""
+    return Halfspace(np.where(found.alpha >= 0, found.alpha, known.alpha), found.beta, found.mu, found.facets)
 
 
 class Ascent:
@@ -128,12 +143,32 @@ class Ascent:
         programs, meets = self.programs
         state, at = better.state, self._number(clause)
         settle(state, meets)
-        found = programs.solve(at, state, self.setting.r * ENOUGH)
+        U = self.setting.r * ENOUGH
+        found, own = programs.solve(at, state, U), better.own
+        if found is not None:
+            own = told_by(found, better.own)
+        # Perhaps no point is left; or what holds the program's is nothing that a certificate knows, such as facets of
+        # neurons that are on, and takes large multipliers with it.
+        if (found is None or found.value > 0.0) and (reached := self._reached(at, state, own)) < U:
+            other = programs.priced(at, state, U, PRICE * _unit(state, better.own.weights))
+            if other is not None and self._reached(at, state, told_by(other, better.own)) > reached:
+                found, own = other, told_by(other, better.own)
         if found is None:
             return better
-        alpha = np.where(found.alpha >= 0, found.alpha, better.own.alpha)
-        own = Halfspace(alpha, found.beta, found.mu, found.facets)
         return Better(own, better.point, state, found.cheating, self._fixed(at, state, own))
+
+    def _reached(self, at: int, state: Matrix, own: Halfspace) -> float:
+        """The distance that a halfspace proves, as the search sees it."""
+        from layercert.search.adaptive.bent import bent_pass
+        from layercert.search.adaptive.halfspace import distance
+
+        hulls, state = self.programs[0].hulls, state.copy()
+        assert hulls is not None
+        state[ALPHA], state[BETA] = own.alpha, own.beta
+        none = Facets(np.zeros(0, np.intp), np.zeros(0), np.zeros(0))
+        bends = hulls.bends(state, own.facets or none, self.setting.r * ENOUGH)
+        done, _ = bent_pass(hulls.model, state, own.weights, at, bends)
+        return float(distance(done.g[0], done.s[0], done.drift[0], hulls.model, np.empty(len(done.g[0]))))
 
     def fixing(self, clause: Clause, better: Better) -> Better:
         """The same parameters, and which neurons they fix; only those with facets do."""

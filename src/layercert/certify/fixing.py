@@ -7,8 +7,9 @@ of a side counts only where the side is known; those with a multiplier t > 0 of 
 The search excludes all sides by one halfspace, in which the other neurons have their chords. Here each leaf comes
 behind those before it, and a neuron that is on has A z in place of A (su z + iu). With A < 0 that is more for z <= hi,
 as at all unsafe points, and less where the ball goes on beyond hi: there a leaf may be lost. So the order matters.
-Of those that are lost in any order a few are split, and their other part is closed by itself: all that the search told
-of the node later, and of those below it, has their sides.
+Of those that are lost in any order some are split, where the other part can be closed by itself: all that the search
+told of the node later, and of those below it, has their sides. A node that the search closed may do without them; if it
+does not, they are what it is split by (replay.py).
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from layercert.certify.replay import Replay
 
 _NOTHING = np.zeros(0, np.int64)
-#: So many neurons that the search fixed, and that are lost behind the others, are split: each may take some programs.
-FEW = 4
+#: At most so many neurons that the search fixed, and that are lost behind the others, are split: each may take some
+#: programs. A node and all below it lost 2e-5 of the bound where five were too many (PERFORMANCE.md, 2026-11-19).
+FEW = 16
 
 
 @dataclass
@@ -74,7 +76,7 @@ def fix_known(replay: Replay, branch: Branch, regions: Any, at: int) -> None:
 def fix_told(
     replay: Replay, branch: Branch, regions: Any, at: int, found: list[tuple[Halfspace, Fixed]], aside: bool = False
 ) -> None:
-    """Fix at a node, line `at` of the regions, what some halfspaces fix; `aside`: few that are lost are split."""
+    """Fix at a node, line `at` of the regions, what some halfspaces fix; `aside`: some that are lost are split."""
     some = [(own, fixed) for own, fixed in found if len(fixed.neurons)]
     if not some:
         return
@@ -94,8 +96,7 @@ def scale_of(own: Halfspace) -> float:
 
 def _fix(replay: Replay, branch: Branch, fixed: Fixed, own: Halfspace, scale: float, aside: bool) -> None:
     """Split off what a halfspace excludes, as far as the checker's bounds exclude it too."""
-    neurons, sides, by = fixed
-    by = in_range(np.where(np.isfinite(by), by / scale, 0.0)).astype(np.float32).astype(np.float64)
+    neurons, sides, by = fixed.neurons, fixed.sides, _multipliers(fixed, scale)
     free = (branch.phase[neurons] == 0) & (branch.lo[neurons] < 0) & (branch.hi[neurons] > 0)
     first = np.zeros(len(neurons), np.bool_)
     first[np.unique(neurons, return_index=True)[1]] = True  # without any side left: one of them is enough
@@ -118,22 +119,48 @@ def _fix(replay: Replay, branch: Branch, fixed: Fixed, own: Halfspace, scale: fl
 
 
 def _set_aside(replay: Replay, branch: Branch, neuron: int, side: float, own: Halfspace) -> None:
-    """Split a neuron that the search fixed on this side. The part with the other one is closed by itself, later; what
-    was told of the node from here on holds in the branch again."""
+    """Split a neuron that the search fixed on this side, if the part with the other one can be closed without splits:
+    what was told of the node from here on holds in the branch again. If it cannot, the neuron stays open."""
     node, splits = branch.node, [replay.log.add(np.zeros(1, np.int64), _NOTHING) for _ in range(2)]
-    node.neuron, node.children, node.splits = neuron, [Node(), Node()], splits
     stays, goes = (0, 1) if side > 0 else (1, 0)
+    parts = [Node(), Node()]
     part = replace(
-        branch, node=node.children[goes], plan=Plan(owns=[own]), lo=branch.lo.copy(), hi=branch.hi.copy(),
+        branch, node=parts[goes], plan=Plan(owns=[own]), lo=branch.lo.copy(), hi=branch.hi.copy(),
         phase=branch.phase.copy(), given_by=branch.given_by.copy(), rows=branch.plan.rows or branch.rows,
         goals=[Goal(own, closes=True)], better=None, tries=0, gap=np.inf,
     )  # fmt: skip
-    branch.node = node.children[stays]
-    for one, at, own_side in ((part, goes, -side), (branch, stays, side)):
-        one.given_by[2 * neuron + at] = splits[at]
-        one.phase[neuron] = own_side
-        (one.lo if own_side > 0 else one.hi)[neuron] = 0.0
-    replay.aside.append(part)
+    _give_side(part, neuron, -side, splits[goes])
+    replay.work([part])
+    if part.done:
+        node.neuron, node.children, node.splits = neuron, parts, splits
+        branch.node = parts[stays]
+        _give_side(branch, neuron, side, splits[stays])
+
+
+def _give_side(branch: Branch, neuron: int, side: float, split: int) -> None:
+    """By a split, whose event is this."""
+    branch.given_by[2 * neuron + (side < 0)] = split
+    branch.phase[neuron] = side
+    (branch.lo if side > 0 else branch.hi)[neuron] = 0.0
+
+
+def lost_by(branch: Branch) -> dict[int, tuple[float, Halfspace]]:
+    """The neurons that the search fixed at a node and that are open here: the side that is left, and the halfspace that
+    excludes the other one."""
+    found = dict[int, tuple[float, Halfspace]]()
+    for stage in branch.plan.stages:
+        own, scale = rounded_to(scaled(stage.own)), scale_of(stage.own)
+        by = _multipliers(stage.fixed, scale)
+        for i, side, t in zip(stage.fixed.neurons.tolist(), stage.fixed.sides.tolist(), by.tolist(), strict=True):
+            if branch.phase[i] == 0 and branch.lo[i] < 0.0 < branch.hi[i]:
+                found.setdefault(i, (side, _own(own, i, t)))
+    return found
+
+
+def _multipliers(fixed: Fixed, scale: float) -> Vector:
+    """As they will be stored."""
+    by = fixed.multipliers
+    return in_range(np.where(np.isfinite(by), by / scale, 0.0)).astype(np.float32).astype(np.float64)
 
 
 def _tried(replay: Replay, branch: Branch, left: tuple[Indices, Vector, Vector], own: Halfspace) -> _Tried:

@@ -29,7 +29,8 @@ def follow_trail(replay: Replay, branch: Branch, regions: Any, at: int) -> None:
     """Do what the search did at a node, line `at` of the regions, until that is over or the node is closed."""
     for told in branch.plan.trail:
         if isinstance(told, Stage):
-            fix_told(replay, branch, regions, at, [(told.own, told.fixed)], aside=True)
+            below = branch.plan.children is not None  # what was told there has the sides of all of them
+            fix_told(replay, branch, regions, at, [(told.own, told.fixed)], aside=below)
         else:
             clock.check()
             _round(replay, branch, regions, at, told)

@@ -24,13 +24,13 @@ from layercert.certify.ascent import MANY_STEPS, STEPS, Ascent
 from layercert.certify.branch import Branch, goals_of
 from layercert.certify.doubt import Doubt
 from layercert.certify.facets import counting
-from layercert.certify.fixing import fix_known
+from layercert.certify.fixing import fix_known, lost_by
 from layercert.certify.following import follow_trail
 from layercert.certify.hulled import HulledRows
 from layercert.certify.log import Aim, Log, LoggedRows, Node, Step
 from layercert.certify.recording import Forest, Plan, Snapshot, scaled, snapshot
 from layercert.problem import Clause
-from layercert.search.adaptive.model import keep_rows
+from layercert.search.adaptive.model import COEF, keep_rows
 from layercert.search.adaptive.record import Halfspace
 from layercert.search.adaptive.search import suited
 from layercert.system import clock
@@ -71,7 +71,6 @@ class Replay:
         self.log = Log(self.setting.network.widths)
         self.exact_slopes = False
         self.repaired = 0
-        self.aside: list[Branch] = []  # parts of nodes that are worked on, which wait
         network = self.setting.network
         self.thorough = suited(network).together == 1 or (network.L > 2 and network.neurons >= MOVED)
         rows, none = 2 * self.log.neurons, np.zeros(0, np.float32)
@@ -103,12 +102,10 @@ class Replay:
         while stack:
             clock.check()
             batch = [stack.pop() for _ in range(min(TOGETHER, len(stack)))]
-            self._work(batch)
+            self.work(batch)
             for branch in batch:
                 if not branch.done:
                     stack.extend(reversed(self._children(branch)))
-            stack += self.aside
-            self.aside = []
         return self.log.pack(self.exact_slopes, m)
 
     def halfspaces(self, regions: Any, own: Objectives) -> Halfspaces:
@@ -120,7 +117,7 @@ class Replay:
         given_by = np.stack([branch.given_by for branch in branches])
         return self.doubt.halfspaces(self.doubt.lines(regions, given_by), halves, bent, closed)
 
-    def _work(self, batch: list[Branch]) -> None:
+    def work(self, batch: list[Branch]) -> None:
         """Rounds of halfspaces and of tightening on their caps, until each node is closed or gains no more."""
         if not batch:
             return
@@ -322,8 +319,11 @@ class Replay:
 
     def _children(self, branch: Branch) -> list[Branch]:
         """Split a node that is not closed, where the search did or where it promises most; on first."""
-        plan = branch.plan
-        neuron = self._where(branch) if plan.children is None else plan.neuron
+        plan, lost = branch.plan, {} if branch.plan.children is not None else lost_by(branch)
+        if plan.children is not None:
+            neuron = plan.neuron
+        else:
+            neuron = worst_of(list(lost), branch) if lost else self._where(branch)
         if neuron < 0:
             raise Unproved("a linear piece is not closed by its own multipliers: rounding is as large as the margin")
         if branch.phase[neuron] != 0:  # fixed here before the search split it: nothing is on its other side
@@ -335,7 +335,7 @@ class Replay:
             node = Node()
             branch.node.children.append(node)
             branch.node.splits.append(event)
-            part = self._below(branch, node, phase)
+            part = self._below(branch, node, phase, lost.get(neuron))
             part.phase[neuron] = phase
             part.given_by[2 * neuron + (phase < 0)] = event
             if phase > 0:
@@ -349,14 +349,29 @@ class Replay:
                 parts.append(part)
         return parts
 
-    def _below(self, branch: Branch, node: Node, phase: int) -> Branch:
-        """What the search did with the child of a branch on one side, as a branch of its own."""
+    def _below(self, branch: Branch, node: Node, phase: int, lost: tuple[float, Halfspace] | None = None) -> Branch:
+        """What the search did with the child of a branch on one side, as a branch of its own; `lost`: the search did
+        not split the neuron, but fixed it on this side, by this halfspace."""
         known = self.forest.plans.get((branch.plan.children or (-1, -1))[0 if phase > 0 else 1])
-        beyond = Plan(owns=branch.plan.owns)  # what the search did not split is split with its last halfspace
+        plan, goals = known, goals_of(known or Plan(), self.setting.r, branch.own)
+        if plan is None:  # what the search did not split is split with its last halfspace
+            plan = Plan(owns=branch.plan.owns)
+        if lost is not None:
+            side, own = lost
+            plan = Plan(branch.plan.owns, stages=branch.plan.stages) if side == phase else Plan([own])
+            goals = goals_of(plan, self.setting.r, own)
         return Branch(
-            node, known or beyond, branch.lo.copy(), branch.hi.copy(), branch.phase.copy(), branch.given_by.copy(),
-            branch.rows, goals_of(known or Plan(), self.setting.r, branch.own), moving=branch.moving,
+            node, plan, branch.lo.copy(), branch.hi.copy(), branch.phase.copy(), branch.given_by.copy(), branch.rows,
+            goals, moving=branch.moving,
         )  # fmt: skip
+
+
+def worst_of(neurons: list[int], branch: Branch) -> int:
+    """The neuron whose upper line loses most by the parameters that were found last."""
+    known = None if branch.better is None else branch.better.state
+    weight = np.ones(len(branch.lo)) if known is None else np.abs(known[COEF])
+    height = -weight * branch.lo * branch.hi / (branch.hi - branch.lo)
+    return max(neurons, key=lambda i: float(height[i]))
 
 
 def line_of(regions: Any, at: int) -> Any:

@@ -119,12 +119,15 @@ def follow(ground: Ground, node: Node, slips: Slips, told: Told, none: FacetLane
     noff, events, line = ground.net.noff, node.events, np.zeros(len(ground.Q))
     found = []
     begin, last = 0, len(ground.net.noff) - 2
+    # a round without an objective (search/adaptive/shared.py) is for halfspaces to come, which read the last layer
+    blind = not np.any(node.halves.uppers.coef[noff[last] :, node.half] != 0.0)
     while begin < len(told.neurons):
         k = np.searchsorted(noff, told.neurons[begin], side="right") - 1
         rows, count = np.empty(LANES, np.intp), 0
         while begin < len(told.neurons) and count < LANES and told.neurons[begin] < noff[k + 1]:
             i = told.neurons[begin]
-            if node.regions.side[node.at, i] == 0 and (k < last or node.halves.uppers.coef[i, node.half] < 0.0):
+            read = k < last or blind or node.halves.uppers.coef[i, node.half] < 0.0
+            if read and node.regions.side[node.at, i] == 0:
                 rows[count] = begin
                 count += 1
             begin += 1

@@ -42,6 +42,8 @@ PATIENCE, LEAST_PATIENCE = 2.0, 0.5
 #: Facets are looked for so often in one node, while they close this share of what is missing; in the tail, where each
 #: node that is closed saves many, more often, for a smaller share, and facets that cut off less.
 CUT_ROUNDS, CUT_ROUNDS_TAIL, CUT_SHARE, CUT_SHARE_TAIL = 2, 4, 0.03, 0.003
+#: Seconds for a program with prices, which begins anew.
+PRICED_TIME = 2.0
 _OPTIONS: dict[str, Any] = {
     "output_flag": False,
     "threads": 1,
@@ -132,6 +134,15 @@ class Programs:
                 if gain < (CUT_SHARE_TAIL if tail else CUT_SHARE) * (gain - found.value):
                     break
             return None if found is None else self._multipliers(at, model, found, state.shape[1], tail)
+
+    def priced(self, at: int, state: Matrix, U: float, price: float) -> Multipliers | None:
+        """The same where sides of split neurons may be violated at a price, so that their multipliers have a limit: a
+        node without any point has no others."""
+        if clock.left() <= 0:
+            return None
+        with self._model(at) as model:
+            found = model.run(state, box_around(U, len(self.problem.x), self.problem.box), U, price)
+            return None if found is None else self._multipliers(at, model, found, state.shape[1], tail=False)
 
     def has_begun(self, at: int) -> bool:
         """Has a clause had a program?"""
@@ -312,8 +323,9 @@ class _Model:
         if start.basis.valid:
             self.highs.setBasis(start.basis)
 
-    def run(self, node: Matrix, box: tuple[Vector, Vector], U: float) -> _Found | None:
-        """The program of the node with this state, in a box around x."""
+    def run(self, node: Matrix, box: tuple[Vector, Vector], U: float, price: float = 0.0) -> _Found | None:
+        """The program of the node with this state, in a box around x; `price`: what a unit costs by which the side of a
+        split neuron is violated, 0 where it must not be."""
         n, m, state, (down, up) = self.n, self.m, node[:, self.free], box
         phase, lo, hi = state[PHASE], state[LO], state[HI]
         is_open = open_mask(state)
@@ -333,6 +345,8 @@ class _Model:
             self.highs.changeCoeff(m + int(i), n + int(i), 1.0 - float(slope[i]))
             self.highs.changeCoeff(m + int(i), n + m + int(i), float(slope[i]))
         self.slopes = slope
+        if price > 0.0:
+            return self._priced(low, high, is_open, is_on, phase, price)
         began = self.highs.getRunTime()
         give_time(self.highs, self.most)
         # without a basis to go on from, an interior point and crossover: with thousands of sparse rows in a third of
@@ -346,6 +360,24 @@ class _Model:
             self.highs.clearSolver()
             return None
         return self._found(is_open, is_on, phase)
+
+    def _priced(
+        self, low: Vector, high: Vector, is_open: Mask, is_on: Mask, phase: Vector, price: float
+    ) -> _Found | None:
+        """The program with columns that cost: outputs of neurons that are off, and what others are below zero."""
+        dear = (self.n + np.flatnonzero(np.concatenate([phase < 0, phase > 0]))).astype(np.int32)
+        high[dear] = np.inf
+        self.highs.changeColsBounds(len(low), np.arange(len(low), dtype=np.int32), low, high)
+        self.highs.changeColsCost(len(dear), dear, np.full(len(dear), price))
+        self.highs.clearSolver()
+        self.highs.setOptionValue("solver", "ipm")
+        give_time(self.highs, PRICED_TIME)
+        self.highs.run()
+        done = self.highs.getModelStatus() in self.answers
+        found = self._found(is_open, is_on, phase) if done else None
+        self.highs.changeColsCost(len(dear), dear, np.zeros(len(dear)))
+        self.highs.clearSolver()
+        return found
 
     def cut(self, found: _Found, node: Matrix, U: float, tail: bool) -> bool:
         """Add facets that the point of a program violates; are there any?"""

@@ -86,7 +86,8 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
     first, proved = task.incumbent.witness, 0.0
     if saved is not None:
         radius, proved, first = saved.radius, saved.proved, None
-    alone = saved is None and recorder is None and task.scheduler is None  # nobody is told of the tree
+    begins = saved is None and task.scheduler is None
+    alone = begins and recorder is None  # nobody is told of the tree
     few = task.enough > 0.0 and alone and radius >= task.cutoff and cutting.is_suited(problem)
     if few and (yield from cutting.by_inputs(task, radius)):
         return
@@ -109,7 +110,7 @@ def adaptive(task: Task, effort: Effort | None = None, recorder: Recorder | None
         ball.proved, saved = proved, None
         if not again:
             task.tree, ball.scheduler = ball.tree, task.scheduler
-        if task.enough > 0.0 and alone and radius >= task.cutoff and shared.is_suited(problem, effort):
+        if task.enough > 0.0 and begins and radius >= task.cutoff and shared.is_suited(problem, effort):
             yield from shared.Shared(ball).run()
         polish = None
         if first is not None:

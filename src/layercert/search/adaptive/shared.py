@@ -6,7 +6,8 @@ one target (PERFORMANCE.md, 2026-11-19). So the splits are made once, and ranges
 all targets that are open in it. What is left of a node's targets goes to trees of their own when few are left.
 
 All open nodes are in the ball's frontier from the start, those of groups in somebody's hands: what is saved meanwhile
-is all that is left. Whoever takes it up goes on with a tree per target.
+is all that is left. Whoever takes it up goes on with a tree per target. A recorder is told of a tree per target, which
+have these splits and rounds in common.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from layercert.search.adaptive.model import COEF, HI, LO
 from layercert.search.adaptive.node import Node
 from layercert.search.adaptive.pieces import is_sparse
 from layercert.search.adaptive.pseudocosts import SLIGHT, Pseudocosts, try_out
+from layercert.search.adaptive.trail import begin_round, rounds_of
 from layercert.search.adaptive.tree import Ball, Effort
 from layercert.search.events import Bound, Event
 from layercert.system import clock
@@ -109,14 +111,23 @@ class Shared:
             own = [node for node in own if not node.bound >= ball.U]
             if own:
                 self.worker.bound(own, steps, rounds, 0)
+            for node in own:
+                self.worker.tell(node)
         still = {node.clause for node in own if not node.bound >= ball.U}
-        group = Group(ball.root.copy(), [node for node in nodes if node.clause in still])
+        group = Group(ball.root.copy(), [self._anew(node) for node in nodes if node.clause in still])
         found, left = self._bounded(group, ROOT_ROUNDS, ROOT_PASSES) if still else (None, [])
         if found is not None:
             self._near = NEAR * found.worst.bound
         self._replace([], [] if found is None else [found], left)
         ball.started = True
         return found
+
+    def _anew(self, node: Node) -> Node:
+        """A root in place of another one, whose rounds a proof can do without."""
+        fresh = replace(node, number=self.ball.frontier.number())
+        if self.ball.recorder is not None:
+            self.ball.recorder.root(fresh.number, fresh.clause)
+        return fresh
 
     def _bounded(self, group: Group, rounds: int, passes: int) -> tuple[Group | None, list[Node]]:
         """Its ranges made narrower, with the targets that are open then, None where none is; and those that go to trees
@@ -125,13 +136,18 @@ class Shared:
         state[COEF] = 0.0
         before = -np.inf
         for _ in range(rounds):
-            if not tighten(ball.model, self.worker.kept, state, self._cap, self._above, passes, clock.timer()):
+            self._begin_round()
+            some = tighten(ball.model, self.worker.kept, state, self._cap, self._above, passes, clock.timer())
+            self._tell_rounds(nodes)
+            if not some:
+                self._tell(nodes, np.inf)
                 return None, []
             clock.check()
             for node in nodes:
                 np.maximum(node.state[LO], state[LO], out=node.state[LO])
                 np.minimum(node.state[HI], state[HI], out=node.state[HI])
             self.worker.bound(nodes, self.ball.effort.steps, 0, 0)
+            self._tell(nodes)
             nodes = [node for node in nodes if not node.bound >= ball.U]
             if sum(node.bound < self._near for node in nodes) <= FEW:
                 break
@@ -151,6 +167,7 @@ class Shared:
         neuron, promise = costs.best(group.state)
         if neuron < 0 or (promise <= SLIGHT and worst.splits >= tried + APART):
             try_out(self.worker, worst, costs)
+            self.worker.kept.trail.used[:] = 0  # what was tried is no part of the tree
             tried = worst.splits
             neuron, _ = costs.best(group.state)
         if neuron < 0:
@@ -158,8 +175,12 @@ class Shared:
             return []
         parts, left = list[Group](), list[Node]()
         reached = np.full((2, len(group.nodes)), ball.U)
+        pairs = [(self._child(node), self._child(node)) for node in group.nodes]
+        if ball.recorder is not None:
+            for node, (on, off) in zip(group.nodes, pairs, strict=True):
+                ball.recorder.split(node.number, neuron, (on.number, off.number))
         for side in range(2):
-            part = Group(group.state.copy(), [self._child(node) for node in group.nodes], tried)
+            part = Group(group.state.copy(), [pair[side] for pair in pairs], tried)
             for state in (part.state, *(node.state for node in part.nodes)):
                 fix(state, neuron, 1.0 - 2.0 * side)
             found, others = self._bounded(part, ROUNDS, PASSES)
@@ -192,6 +213,8 @@ class Shared:
         effort = self.ball.effort
         if nodes:
             self.worker.bound(nodes, effort.steps, effort.rounds, effort.passes)
+            for node in nodes:
+                self.worker.tell(node, rows=True)
         return [node for node in nodes if not node.bound >= self.ball.U]
 
     def _give_up(self, group: Group) -> None:
@@ -210,3 +233,24 @@ class Shared:
                 frontier.push(node)
             for node in nodes:
                 frontier.replace(node, [])
+
+    def _begin_round(self) -> None:
+        """On the whole ball: its objective is 0 for every target."""
+        trail, none = self.worker.kept.trail, np.zeros(len(self.ball.model.Q))
+        if len(trail.node) > 0:
+            begin_round(trail, 0, none, none, none, np.zeros(self.ball.rows))
+
+    def _tell_rounds(self, nodes: list[Node]) -> None:
+        """What was bounded for all of these nodes at once."""
+        recorder, trail = self.ball.recorder, self.worker.kept.trail
+        if recorder is None or len(trail.node) == 0:
+            return
+        for _, done in rounds_of(trail, [None], [self.ball.rows]):
+            for node in nodes:
+                own = done.own._replace(weights=np.zeros(len(node.weights)))
+                recorder.tightened(node.number, done._replace(own=own))
+
+    def _tell(self, nodes: list[Node], least: float = -np.inf) -> None:
+        for node in nodes:
+            node.bound = max(node.bound, least)
+            self.worker.tell(node)
