@@ -24,7 +24,7 @@ from layercert.facets import Facets
 from layercert.network import Network
 from layercert.problem import Problem, robustness
 from layercert.run import How, closest
-from layercert.search.adaptive import cuts, pieces, program, worker
+from layercert.search.adaptive import cuts, pieces, relaxation, worker
 from layercert.search.adaptive.bent import bent_pass
 from layercert.search.adaptive.hulls import Hulls
 from layercert.search.adaptive.lines import fix
@@ -323,14 +323,14 @@ def test_searches_with_facets_are_exact(seed: int, threads: int) -> None:
 
 @pytest.mark.usefixtures("facets_everywhere")
 def test_a_solver_that_lies_about_facets_costs_nodes_and_no_truth(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng, honest, asked = np.random.default_rng(8), program._Model._solution, [0]
+    rng, honest, asked = np.random.default_rng(8), relaxation.Relaxation._solution, [0]
 
-    def lying(self: program._Model) -> tuple[Vector, Vector, Vector]:
+    def lying(self: relaxation.Relaxation) -> tuple[Vector, Vector, Vector]:
         asked[0] += 1
         point, reduced, dual = honest(self)
         return point * rng.choice([1.0, -3.0]), reduced, dual * rng.choice([0.0, -1.0, 1.0, 1e12], len(dual))
 
-    monkeypatch.setattr(program._Model, "_solution", lying)
+    monkeypatch.setattr(relaxation.Relaxation, "_solution", lying)
     for seed in (5, 6, 8):
         problem = _problem(seed, [3, 6, 6, 2])
         true, _ = brute_force(problem)

@@ -123,8 +123,8 @@ def test_a_wide_gap_is_proved_in_the_ball_that_it_asks_for(gap: float) -> None:
 
 def test_a_program_that_goes_round_in_circles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without time for any program but a model's first the answer is the same, by the kernels."""
-    monkeypatch.setattr("layercert.search.adaptive.program.PATIENCE", 0.0)
-    monkeypatch.setattr("layercert.search.adaptive.program.LEAST_PATIENCE", 0.0)
+    monkeypatch.setattr("layercert.search.adaptive.relaxation.PATIENCE", 0.0)
+    monkeypatch.setattr("layercert.search.adaptive.relaxation.LEAST_PATIENCE", 0.0)
     monkeypatch.setattr(pieces, "SPARSE", 2.0)
     problem = _small(3)
     true, _ = brute_force(problem)

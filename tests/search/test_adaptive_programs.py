@@ -140,13 +140,13 @@ def test_a_node_is_split_where_its_program_cheats_if_that_is_still_open() -> Non
 
 def test_a_solver_that_lies_costs_nodes_and_no_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Multipliers of the right sign and any size, or no numbers at all."""
-    from layercert.search.adaptive import program, worker
+    from layercert.search.adaptive import relaxation, worker
 
     rng = np.random.default_rng(8)
     monkeypatch.setattr(worker, "NEAR", 1.0)
-    honest, asked = program._Model._solution, [0]
+    honest, asked = relaxation.Relaxation._solution, [0]
 
-    def lying(self: program._Model) -> tuple[Matrix, Matrix, Matrix]:
+    def lying(self: relaxation.Relaxation) -> tuple[Matrix, Matrix, Matrix]:
         asked[0] += 1
         point, reduced, dual = honest(self)
         kind = asked[0] % 4
@@ -158,7 +158,7 @@ def test_a_solver_that_lies_costs_nodes_and_no_truth(monkeypatch: pytest.MonkeyP
             dual, reduced = (v * rng.choice([0.0, -1.0, 1e12, 1e300], len(v)) for v in (dual, reduced))
         return point * rng.choice([1.0, -3.0]), reduced, dual
 
-    monkeypatch.setattr(program._Model, "_solution", lying)
+    monkeypatch.setattr(relaxation.Relaxation, "_solution", lying)
     for seed in (5, 6, 8, 9, 13, 17):
         problem = _random_problem(seed, [3, 6, 6, 2])
         true, _ = brute_force(problem)
